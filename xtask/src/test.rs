@@ -1,0 +1,139 @@
+//! `cargo xtask test`: everything CI runs, in order. A failing step does not stop the later ones, so that one run tells
+//! everything; the summary at the end names what failed. One target folder and the dev profile serve every step.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::command::{self, cargo};
+use crate::report::Failure;
+use crate::{layers, setup, tidy};
+
+/// Randomized tests carry this word in their path, so that `--replay` finds them all.
+const RANDOM_TESTS: &str = "test(random)";
+
+pub(crate) fn run(replay: Option<&str>, filters: &[String]) -> Result<(), Failure> {
+    let mut summary = Summary::default();
+    summary.step("setup", setup::run);
+    if replay.is_some() || !filters.is_empty() {
+        summary.step("nextest", || command::run(some_tests(replay, filters)));
+    } else {
+        everything(&mut summary);
+    }
+    summary.conclude(std::env::var_os("CI").is_some())
+}
+
+fn everything(summary: &mut Summary) {
+    summary.step("fmt", || command::run(cargo(&["fmt", "--all", "--check"])));
+    summary.step("clippy", || command::run(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])));
+    summary.step("doc", || {
+        let mut doc = cargo(&["doc", "--no-deps", "--workspace"]);
+        doc.env("RUSTDOCFLAGS", "-D warnings");
+        command::run(doc)
+    });
+    summary.step("nextest", || command::run(cargo(&["nextest", "run", "--workspace"])));
+    summary.step("doctest", || command::run(cargo(&["test", "--doc", "--workspace"])));
+    summary.step("tidy", tidy::run);
+    summary.step("layers", layers::run);
+}
+
+fn some_tests(replay: Option<&str>, filters: &[String]) -> Command {
+    let mut nextest = cargo(&["nextest", "run", "--workspace"]);
+    if let Some(seed) = replay {
+        nextest.env("EKIDEN_SEED", seed).args(["-E", RANDOM_TESTS]);
+    }
+    nextest.args(filters);
+    nextest
+}
+
+/// What each step came to, in the order they ran.
+#[derive(Default)]
+struct Summary {
+    steps: Vec<(&'static str, Duration, Result<(), Failure>)>,
+}
+
+impl Summary {
+    #[expect(clippy::disallowed_methods, reason = "measures how long a step took; nothing depends on it")]
+    fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<(), Failure>) {
+        println!("==> {name}");
+        let start = Instant::now();
+        let outcome = work();
+        self.steps.push((name, start.elapsed(), outcome));
+        if let Some((name, took, outcome)) = self.steps.last() {
+            println!("{}", line(name, *took, outcome));
+        }
+    }
+
+    /// Prints all steps once more. What the machine lacks counts as a failure only where a machine is meant to be
+    /// complete: in CI.
+    fn conclude(self, in_ci: bool) -> Result<(), Failure> {
+        println!("\n==> summary");
+        let mut failed = Vec::new();
+        for (name, took, outcome) in &self.steps {
+            println!("{}", line(name, *took, outcome));
+            match outcome {
+                Ok(()) => {}
+                Err(Failure::Missing { .. }) if !in_ci => println!("!!! {name} DID NOT RUN; CI will run it"),
+                Err(_) => failed.push(*name),
+            }
+        }
+        if failed.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::broken(
+            format!("failed: {}", failed.join(", ")),
+            "see the lines above and the output of each step",
+            "mend it and run `cargo xtask test` again; `cargo xtask test FILTER` runs single tests",
+        ))
+    }
+}
+
+fn line(name: &str, took: Duration, outcome: &Result<(), Failure>) -> String {
+    let seconds = took.as_secs_f64();
+    match outcome {
+        Ok(()) => format!("ok      {name:<8} {seconds:>7.1} s"),
+        Err(failure @ Failure::Missing { .. }) => format!("MISSING {name:<8} {seconds:>7.1} s  {failure}"),
+        Err(failure) => format!("FAILED  {name:<8} {seconds:>7.1} s  {failure}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing() -> Result<(), Failure> {
+        Err(Failure::Missing { what: "no database".to_owned(), todo: "start one".to_owned() })
+    }
+
+    #[test]
+    fn a_failed_step_fails_the_run_and_later_steps_still_run() {
+        let mut summary = Summary::default();
+        let mut later_ran = false;
+        summary.step("first", || Err(Failure::broken("broken", "because", "mend")));
+        summary.step("second", || {
+            later_ran = true;
+            Ok(())
+        });
+        let failure = summary.conclude(false).unwrap_err().to_string();
+        assert!(later_ran);
+        assert!(failure.contains("failed: first\n"), "{failure}");
+    }
+
+    #[test]
+    fn what_is_missing_fails_in_ci_and_only_there() {
+        let mut on_a_laptop = Summary::default();
+        on_a_laptop.step("service", missing);
+        assert!(on_a_laptop.conclude(false).is_ok());
+
+        let mut in_ci = Summary::default();
+        in_ci.step("service", missing);
+        assert!(in_ci.conclude(true).is_err());
+    }
+
+    #[test]
+    fn replay_sets_the_seed_and_keeps_to_seeded_tests() {
+        let nextest = some_tests(Some("42"), &["memory".to_owned()]);
+        let arguments: Vec<_> = nextest.get_args().map(|argument| argument.to_string_lossy()).collect();
+        assert_eq!(arguments, ["nextest", "run", "--workspace", "-E", "test(random)", "memory"]);
+        assert!(nextest.get_envs().any(|(key, value)| key == "EKIDEN_SEED" && value.is_some_and(|seed| seed == "42")));
+    }
+}
