@@ -1,0 +1,127 @@
+//! Every maximum of the system, each with its reason. A list, batch, loop, body or file without a number here is a defect.
+
+use crate::time::Millis;
+
+/// 128 bytes: fits a file name with room for a suffix, and a DynamoDB sort key many times over.
+pub const ID_BYTES_MAX: usize = 128;
+
+/// 256 KiB: a DynamoDB item ends at 400 KB, and state, attempts and history need their share.
+pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
+
+/// 64 KiB: a result is a summary; large output belongs into the attempt's log.
+pub const RESULT_BYTES_MAX: usize = 64 * 1024;
+
+/// 2 KiB: an error message is read by a person; the log has the rest. Longer ones are cut, not refused.
+pub const ERROR_BYTES_MAX: usize = 2 * 1024;
+
+/// 8 KiB: a question is text for a person, with its choices.
+pub const QUESTION_BYTES_MAX: usize = 8 * 1024;
+
+/// 32 choices: more do not fit a form that a person answers.
+pub const QUESTION_CHOICES_MAX: usize = 32;
+
+/// 25: the writes that our records need at most, and well under DynamoDB's 100 actions a transaction.
+pub const COMMIT_WRITES_MAX: usize = 25;
+
+/// 3 MiB: a DynamoDB transaction ends at 4 MB, index entries and attribute names included.
+pub const COMMIT_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// Two minutes: how long a caller may repeat a commit or claim whose reply got lost. Later the answer means nothing.
+pub const COMMIT_RETRY: Millis = Millis::from_secs(120);
+
+/// Twice [`COMMIT_RETRY`]: no younger task is purged, or a repeated enqueue would create it again.
+pub const PURGE_AGE_MIN: Millis = Millis::from_secs(240);
+
+/// 16: how many conflicts in a row a plan is drafted anew for, before the caller hears that the store is busy.
+pub const CONFLICTS_MAX: usize = 16;
+
+/// 4: conflicts after which a plan leaves its lane's next member to a sweep, so that no task's end depends on a neighbour.
+pub const CONFLICTS_BEFORE_DEFERRING: usize = 4;
+
+/// 16: how many places a task may lose to others when several claimers meet at the head of a line.
+pub const CLAIM_WINDOW_MAX: usize = 16;
+
+/// 24: what a sweep may touch a step, which leaves one write for the sweep's own record.
+pub const SWEEP_WRITES_MAX: usize = COMMIT_WRITES_MAX - 1;
+
+/// 1,024 ops: one call shares one sync; larger ones would hold up their neighbours.
+pub const APPLY_OPS_MAX: usize = 1024;
+
+/// 1,024 keys: the same bound for one batched read.
+pub const GET_KEYS_MAX: usize = 1024;
+
+/// 8: each parent costs two writes (mark or check, and the edge), and 16 of 25 leaves room for lane, keys and task.
+pub const PARENTS_A_COMMIT_MAX: usize = 8;
+
+/// 256 parents in all: they are listed in the child's state, which is rewritten at each change.
+pub const PARENTS_MAX: usize = 256;
+
+/// 1,024 tasks: how far the search for a cycle walks up before it refuses.
+pub const CYCLE_WALK_MAX: usize = 1024;
+
+/// 32 labels of at most 256 bytes: labels are for people and filters, not a second payload.
+pub const LABELS_MAX: usize = 32;
+/// See [`LABELS_MAX`].
+pub const LABEL_BYTES_MAX: usize = 256;
+
+/// The last 10 attempts are kept in full; older ones live on in the counts.
+pub const ATTEMPTS_KEPT_MAX: usize = 10;
+
+/// The last 32 lines of history are kept with the task.
+pub const HISTORY_LINES_MAX: usize = 32;
+
+/// 1,000 attempts: a budget beyond this is an endless loop by another name.
+pub const ATTEMPTS_MAX: u32 = 1_000;
+
+/// Priorities run from −100 to 100: room between the four named ones, small enough to read.
+pub const PRIORITY_MAX: i32 = 100;
+
+/// 99,999: a mailbox's priority number is written with five digits.
+pub const MAILBOX_PRIORITY_MAX: u32 = 99_999;
+
+/// 256: a lane's record lists the tasks that hold a place.
+pub const LANE_WIDTH_MAX: u32 = 256;
+
+/// 256 tasks a claim: the largest batch that a runner can start at once.
+pub const CLAIM_TASKS_MAX: usize = 256;
+
+/// 64 pools a claim, and 64 kinds when they are named: a claim's cost grows with both.
+pub const CLAIM_POOLS_MAX: usize = 64;
+/// See [`CLAIM_POOLS_MAX`].
+pub const CLAIM_KINDS_MAX: usize = 64;
+
+/// 256 due entries that a claim may promote: bounds one claim when a million become due at once.
+pub const CLAIM_PROMOTE_MAX: usize = 256;
+
+/// 64 entries of a line that a claim passes over (expired, or due by a faster clock) before it leaves the line to maintenance.
+pub const CLAIM_SKIP_MAX: usize = 64;
+
+/// 256 kinds a pool: a claim for any kind looks at the head of each.
+pub const KINDS_A_POOL_MAX: usize = 256;
+
+/// 1,000 items a page, whatever was asked.
+pub const PAGE_ITEMS_MAX: usize = 1_000;
+
+/// 1,000 records that one page of a filtered listing may read before it returns with a cursor.
+pub const PAGE_SCAN_MAX: usize = 1_000;
+
+/// 1,000 due entries a call: a page of maintenance.
+pub const DUE_ITEMS_MAX: usize = 1_000;
+
+/// Ten years: longer waits are a mistake in the unit.
+pub const DURATION_MAX: Millis = Millis::from_days(3_650);
+
+/// One day: a lease beyond it would keep a dead runner's task for longer than anybody waits.
+pub const LEASE_MAX: Millis = Millis::from_days(1);
+
+/// 100 ms: below this a lease is lost to ordinary scheduling delays.
+pub const LEASE_MIN: Millis = Millis::new(100);
+
+/// 24 hours: how long an idempotency key answers with its first result.
+pub const IDEMPOTENCY_KEPT: Millis = Millis::from_days(1);
+
+/// 15 minutes: a signal nobody read by then belongs to a runner that is long gone.
+pub const SIGNAL_KEPT: Millis = Millis::from_secs(15 * 60);
+
+/// 1,000 missed ticks that a schedule catches up at most; the rest is counted as skipped.
+pub const MISSED_TICKS_MAX: usize = 1_000;

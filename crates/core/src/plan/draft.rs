@@ -1,0 +1,197 @@
+//! A commit in the making. It reads through its own writes to the view, and remembers for each write what was read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::commit::{Action, Commit, Expect, Write};
+use crate::id::OpId;
+use crate::index::Index;
+use crate::key::Key;
+use crate::plan::view::{Need, PageNeed, View};
+use crate::plan::{Plan, Stop};
+use crate::reason::Refusal;
+use crate::record::{Record, Versioned};
+use crate::task::Task;
+use crate::time::Timestamp;
+
+/// What is to be written, so far.
+#[derive(Clone, Debug)]
+pub struct Draft<'v> {
+    id: OpId,
+    view: &'v View,
+    now: Timestamp,
+    lanes: Lanes,
+    writes: BTreeMap<Key, Pending>,
+}
+
+/// What becomes of those who wait when a place in a lane gets free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Lanes {
+    /// The same commit admits the next.
+    #[default]
+    Admit,
+    /// A sweep does, because this commit met too many conflicts.
+    Defer,
+}
+
+#[derive(Clone, Debug)]
+enum Pending {
+    /// Guarded by what the view says was there.
+    Guarded(Change),
+    /// Whatever is there.
+    Blind(Change),
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Check,
+    Put(Record),
+    Delete,
+    Add(i64),
+}
+
+impl<'v> Draft<'v> {
+    /// An empty draft over what was read, for the commit of this name.
+    pub fn new(id: OpId, view: &'v View, now: Timestamp) -> Self {
+        Self { id, view, now, lanes: Lanes::Admit, writes: BTreeMap::new() }
+    }
+
+    /// Drafts a plan and makes the commit of it. `None` when the plan is content with things as they are.
+    pub fn of<P: Plan + ?Sized>(
+        plan: &P,
+        id: OpId,
+        view: &'v View,
+        now: Timestamp,
+        lanes: Lanes,
+    ) -> Result<(P::Done, Option<Commit>), Stop> {
+        let mut draft = Self { lanes, ..Self::new(id, view, now) };
+        let done = plan.draft(&mut draft)?;
+        let commit = draft.commit()?;
+        Ok((done, commit))
+    }
+
+    /// The moment for which the draft is made.
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Whether this draft admits members of lanes itself.
+    pub(crate) const fn lanes(&self) -> Lanes {
+        self.lanes
+    }
+
+    /// How many writes there are so far.
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether nothing is to be written.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Whether this very commit created the record: its reply got lost, and it is being drafted again.
+    pub fn created(&self, key: &Key) -> Result<bool, Stop> {
+        Ok(self.read(key)?.is_some_and(|versioned| versioned.created_by == self.id))
+    }
+
+    /// Makes sure that all of these were read, asking for all that are missing at once.
+    pub fn need(&self, keys: &[Key]) -> Result<(), Stop> {
+        let missing: Vec<Need> =
+            keys.iter().filter(|key| self.view.record(key).is_none()).map(|key| Need::Record((*key).clone())).collect();
+        if missing.is_empty() { Ok(()) } else { Err(Stop::Need(missing)) }
+    }
+
+    /// A record as it will be after this draft.
+    pub fn record(&self, key: &Key) -> Result<Option<Record>, Stop> {
+        match self.writes.get(key) {
+            Some(Pending::Guarded(Change::Put(record))) => Ok(Some(record.clone())),
+            Some(Pending::Guarded(Change::Delete) | Pending::Blind(Change::Delete)) => Ok(None),
+            _ => Ok(self.read(key)?.map(|versioned| versioned.record.clone())),
+        }
+    }
+
+    /// A task as it will be after this draft.
+    pub fn task(&self, key: &Key) -> Result<Option<Arc<Task>>, Stop> {
+        Ok(self.record(key)?.and_then(|record| record.as_task().cloned()))
+    }
+
+    /// The first records with a prefix, without those that this draft deletes.
+    pub fn page(&self, need: &PageNeed) -> Result<Vec<Versioned>, Stop> {
+        let page = self.view.page(need).ok_or_else(|| Stop::Need(vec![Need::Page(need.clone())]))?;
+        let deleted = |versioned: &&Versioned| {
+            matches!(
+                self.writes.get(&versioned.key),
+                Some(Pending::Guarded(Change::Delete) | Pending::Blind(Change::Delete))
+            )
+        };
+        Ok(page.iter().filter(|versioned| !deleted(versioned)).cloned().collect())
+    }
+
+    /// Writes a record, guarded by what was read.
+    pub fn put(&mut self, key: Key, record: impl Into<Record>) {
+        self.writes.insert(key, Pending::Guarded(Change::Put(record.into())));
+    }
+
+    /// Deletes a record, guarded by what was read.
+    pub fn delete(&mut self, key: Key) {
+        self.writes.insert(key, Pending::Guarded(Change::Delete));
+    }
+
+    /// Deletes a record whatever is there. For records that only this task can own.
+    pub fn delete_blind(&mut self, key: Key) {
+        self.writes.insert(key, Pending::Blind(Change::Delete));
+    }
+
+    /// Makes the commit depend on a record that it does not change.
+    pub fn check(&mut self, key: Key) {
+        self.writes.entry(key).or_insert(Pending::Guarded(Change::Check));
+    }
+
+    /// Adds to a counter.
+    pub fn add(&mut self, key: Key, by: i64) {
+        let slot = self.writes.entry(key).or_insert(Pending::Blind(Change::Add(0)));
+        if let Pending::Blind(Change::Add(sum)) = slot {
+            *sum += by;
+        }
+    }
+
+    /// The commit, if there is anything to write.
+    pub fn commit(self) -> Result<Option<Commit>, Stop> {
+        if self.writes.is_empty() {
+            return Ok(None);
+        }
+        let view = self.view;
+        let writes = self.writes.into_iter().filter_map(|(key, pending)| write(view, key, pending).transpose());
+        let writes = writes.collect::<Result<Vec<_>, Stop>>()?;
+        Ok(Some(Commit::new(self.id, writes).map_err(Refusal::from)?))
+    }
+
+    fn read(&self, key: &Key) -> Result<Option<&'v Versioned>, Stop> {
+        read(self.view, key)
+    }
+}
+
+fn read<'v>(view: &'v View, key: &Key) -> Result<Option<&'v Versioned>, Stop> {
+    view.record(key).map(Option::as_ref).ok_or_else(|| Stop::Need(vec![Need::Record(key.clone())]))
+}
+
+/// A guarded delete of a record that was never there (put and deleted inside one draft) is no write at all.
+fn write(view: &View, key: Key, pending: Pending) -> Result<Option<Write>, Stop> {
+    let (expect, change) = match pending {
+        Pending::Blind(change) => (Expect::Any, change),
+        Pending::Guarded(change) => match (read(view, &key)?, change) {
+            (None, Change::Delete) => return Ok(None),
+            (None, change) => (Expect::Absent, change),
+            (Some(versioned), change) => (Expect::At(versioned.revision.clone()), change),
+        },
+    };
+    let action = match change {
+        Change::Check => Action::Check,
+        Change::Delete => Action::Delete,
+        Change::Add(0) => return Ok(None),
+        Change::Add(by) => Action::Add(by),
+        Change::Put(record) => Action::Put(record.clone(), Index::of(&key, &record)),
+    };
+    Ok(Some(Write { key, expect, action }))
+}

@@ -1,0 +1,294 @@
+//! A task is handed in: keys, parents, lane and the task itself, in one commit.
+
+use std::sync::Arc;
+
+use crate::dependency::{self, Edge};
+use crate::event::Event;
+use crate::id::{IdempotencyKey, TaskId};
+use crate::key::{Key, RecordKind};
+use crate::lane::LaneSpec;
+use crate::limits;
+use crate::plan::draft::Draft;
+use crate::plan::view::PageNeed;
+use crate::plan::{Plan, Stop};
+use crate::reason::{ReasonCode, Refusal};
+use crate::record::Record;
+use crate::task::{Phase, Spec, Task};
+use crate::transition::{Start, birth};
+use crate::unique::KeyRecord;
+
+/// A task to hand in.
+#[derive(Clone, Debug)]
+pub struct Enqueue {
+    /// What is asked for.
+    pub spec: Arc<Spec>,
+    /// Whether it is held.
+    pub start: Start,
+    /// What it waits for; at most eight at once, more by [`AddParents`] while it is held.
+    pub parents: Vec<TaskId>,
+    /// Makes a repeated request find its first answer.
+    pub idempotency: Option<IdempotencyKey>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Enqueued {
+    /// A new task.
+    New(Arc<Task>),
+    /// The task of the first request with this idempotency key, or the open task with this unique key.
+    Existing(TaskId),
+}
+
+impl Enqueued {
+    /// The task's id, new or not.
+    pub fn id(&self) -> &TaskId {
+        match self {
+            Self::New(task) => task.id(),
+            Self::Existing(id) => id,
+        }
+    }
+}
+
+impl Plan for Enqueue {
+    type Done = Enqueued;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Enqueued, Stop> {
+        let spec = &self.spec;
+        spec.check()?;
+        check_parents(&spec.id, &self.parents)?;
+        let key = Key::task(&spec.namespace, &spec.id);
+        draft.need(&self.first_reads(&key))?;
+        if let Some(task) = draft.task(&key)?.filter(|_| draft.created(&key) == Ok(true)) {
+            return Ok(Enqueued::New(task));
+        }
+        if let Some(first) = self.first_answer(draft)? {
+            return Ok(Enqueued::Existing(first));
+        }
+        if draft.record(&key)?.is_some() {
+            return Err(Refusal::new(ReasonCode::TaskExists).with("task_id", &spec.id).into());
+        }
+        self.take_keys(draft)?;
+        self.supersede(draft)?;
+        let parents = unfinished(draft, spec, &self.parents)?;
+        let change = birth(spec, self.start, parents.all(), draft.now());
+        let newborn = Task { spec: spec.clone(), state: change.state.clone() };
+        let mut task = draft.change(&key, &newborn, change)?;
+        for parent in &parents.open {
+            add_edge(draft, spec, parent)?;
+        }
+        for parent in parents.failed {
+            task = draft.happen(&key, &Event::DependencyFailed { parent })?.task().clone();
+        }
+        Ok(Enqueued::New(task))
+    }
+}
+
+impl Enqueue {
+    /// Everything that is surely read, asked for at once.
+    fn first_reads(&self, key: &Key) -> Vec<Key> {
+        let namespace = &self.spec.namespace;
+        let mut keys = vec![key.clone()];
+        keys.extend(self.idempotency.iter().map(|idempotency| Key::idempotency(namespace, idempotency)));
+        keys.extend(self.spec.unique.iter().map(|unique| Key::unique(namespace, &unique.key)));
+        keys.extend(self.parents.iter().map(|parent| Key::task(namespace, parent)));
+        keys.extend(self.spec.lane.iter().map(|lane| Key::lane(namespace, &lane.key)));
+        keys
+    }
+
+    /// A duplicate is an answer, not an error: the first task's id.
+    fn first_answer(&self, draft: &Draft<'_>) -> Result<Option<TaskId>, Stop> {
+        let namespace = &self.spec.namespace;
+        let idempotency = self.idempotency.iter().map(|key| Key::idempotency(namespace, key));
+        let unique = self.spec.unique.iter().map(|unique| Key::unique(namespace, &unique.key));
+        for key in idempotency.chain(unique) {
+            if let Some(Record::Idempotency(held) | Record::Unique(held)) = draft.record(&key)? {
+                if held.is_live(draft.now()) {
+                    return Ok(Some(held.task));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_keys(&self, draft: &mut Draft<'_>) -> Result<(), Stop> {
+        if let Some(idempotency) = &self.idempotency {
+            let held =
+                KeyRecord { task: self.spec.id.clone(), expires_at: Some(draft.now() + limits::IDEMPOTENCY_KEPT) };
+            draft.put(Key::idempotency(&self.spec.namespace, idempotency), Record::Idempotency(held));
+        }
+        match &self.spec.unique {
+            Some(unique) => draft.take_unique(&self.spec, unique),
+            None => Ok(()),
+        }
+    }
+
+    /// A newer message of an ordering key cancels the older ones that nobody has taken.
+    fn supersede(&self, draft: &mut Draft<'_>) -> Result<(), Stop> {
+        let supersedes = self.spec.message.as_ref().is_some_and(|message| message.supersede);
+        let Some(lane) = self.spec.lane.as_ref().filter(|_| supersedes) else { return Ok(()) };
+        // The last of the line first, so that none of them is admitted only to be cancelled.
+        for older in lane_tasks(draft, &self.spec, lane)?.into_iter().rev() {
+            let key = Key::task(&self.spec.namespace, &older);
+            let waits =
+                draft.task(&key)?.is_some_and(|task| matches!(task.state.phase, Phase::Queued | Phase::RetryScheduled));
+            if waits {
+                draft.happen(&key, &Event::CancelRequested { reason: ReasonCode::Superseded, note: None })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tasks of a lane: those with a place, then the first who wait. Each newer message cancels its elders, so there are few.
+fn lane_tasks(draft: &Draft<'_>, spec: &Spec, lane: &LaneSpec) -> Result<Vec<TaskId>, Stop> {
+    let Some(Record::Lane(found)) = draft.record(&Key::lane(&spec.namespace, &lane.key))? else {
+        return Ok(Vec::new());
+    };
+    let mut tasks = found.places.clone();
+    if found.waiting > 0 {
+        let prefix = Key::prefix(lane.key.as_str());
+        let need = PageNeed { kind: RecordKind::LaneMember, namespace: spec.namespace.clone(), prefix, limit: 4 };
+        for member in draft.page(&need)? {
+            if let Record::LaneMember(member) = member.record {
+                tasks.push(member.task);
+            }
+        }
+    }
+    Ok(tasks)
+}
+
+/// More parents for a task that is still held.
+#[derive(Clone, Debug)]
+pub struct AddParents {
+    /// The task.
+    pub task: Key,
+    /// Its further parents, at most eight.
+    pub parents: Vec<TaskId>,
+}
+
+impl Plan for AddParents {
+    type Done = Arc<Task>;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Arc<Task>, Stop> {
+        let Some(task) = draft.task(&self.task)? else {
+            return Err(Refusal::new(ReasonCode::TaskNotFound).with("task_id", &self.task.name).into());
+        };
+        if task.state.phase != Phase::Pending {
+            return Err(Refusal::new(ReasonCode::TaskNotHeld)
+                .with("task_id", task.id())
+                .with("phase", task.state.phase)
+                .into());
+        }
+        check_parents(task.id(), &self.parents)?;
+        let known = &task.state.waits_for;
+        let fresh: Vec<TaskId> = self.parents.iter().filter(|parent| !known.contains(parent)).cloned().collect();
+        if known.len() + fresh.len() > limits::PARENTS_MAX {
+            return Err(too_many(known.len() + fresh.len(), limits::PARENTS_MAX).into());
+        }
+        refuse_cycles(draft, &task, &fresh)?;
+        let parents = unfinished(draft, &task.spec, &fresh)?;
+        let mut changed = Arc::unwrap_or_clone(task);
+        changed.state.waits_for.extend(parents.all());
+        changed.state.updated_at = draft.now();
+        let spec = changed.spec.clone();
+        draft.put(self.task.clone(), changed);
+        for parent in &parents.open {
+            add_edge(draft, &spec, parent)?;
+        }
+        for parent in parents.failed {
+            draft.happen(&self.task, &Event::DependencyFailed { parent })?;
+        }
+        draft.task(&self.task)?.ok_or_else(|| ReasonCode::TaskNotFound.into())
+    }
+}
+
+/// Parents that matter: those that may still end, and those that ended without success.
+struct Parents {
+    open: Vec<TaskId>,
+    failed: Vec<TaskId>,
+}
+
+impl Parents {
+    fn all(&self) -> Vec<TaskId> {
+        self.open.iter().chain(&self.failed).cloned().collect()
+    }
+}
+
+fn unfinished(draft: &Draft<'_>, spec: &Spec, parents: &[TaskId]) -> Result<Parents, Stop> {
+    let mut found = Parents { open: Vec::new(), failed: Vec::new() };
+    for parent in parents {
+        match draft.task(&Key::task(&spec.namespace, parent))?.map(|task| task.state.phase) {
+            None => return Err(Refusal::new(ReasonCode::DependencyUnknown).with("parent", parent).into()),
+            Some(Phase::Succeeded) => {}
+            Some(Phase::Dead | Phase::Cancelled) => found.failed.push(parent.clone()),
+            Some(_) => found.open.push(parent.clone()),
+        }
+    }
+    Ok(found)
+}
+
+/// The edge, and the parent's mark: a settlement that read the parent before the mark conflicts, reads again, and then
+/// knows that somebody waits. Where the mark is set already, a check is enough to rule out an unseen end.
+fn add_edge(draft: &mut Draft<'_>, spec: &Spec, parent: &TaskId) -> Result<(), Stop> {
+    let key = Key::task(&spec.namespace, parent);
+    let edge = Key::edge(&spec.namespace, parent, &spec.id);
+    draft.need(std::slice::from_ref(&edge))?;
+    match draft.task(&key)? {
+        Some(task) if !task.state.has_dependents => {
+            let mut marked = Arc::unwrap_or_clone(task);
+            marked.state.has_dependents = true;
+            draft.put(key, marked);
+        }
+        _ => draft.check(key),
+    }
+    draft.put(edge, Record::Edge(Edge { parent: parent.clone(), child: spec.id.clone() }));
+    Ok(())
+}
+
+fn check_parents(task: &TaskId, parents: &[TaskId]) -> Result<(), Refusal> {
+    if parents.len() > limits::PARENTS_A_COMMIT_MAX {
+        return Err(too_many(parents.len(), limits::PARENTS_A_COMMIT_MAX));
+    }
+    if parents.contains(task) {
+        return Err(dependency::refuse_cycle(&[task, task]));
+    }
+    let mut sorted: Vec<&TaskId> = parents.iter().collect();
+    sorted.sort();
+    sorted.dedup();
+    if sorted.len() < parents.len() {
+        return Err(Refusal::new(ReasonCode::DependencyTooMany).with("why", "a parent is named twice"));
+    }
+    Ok(())
+}
+
+fn too_many(parents: usize, parents_max: usize) -> Refusal {
+    Refusal::new(ReasonCode::DependencyTooMany).with("parents", parents).with("parents_max", parents_max)
+}
+
+/// Walks up from the new parents; meeting the task itself would close a cycle.
+fn refuse_cycles(draft: &Draft<'_>, task: &Task, parents: &[TaskId]) -> Result<(), Stop> {
+    let namespace = &task.spec.namespace;
+    let mut paths: Vec<Vec<TaskId>> = parents.iter().map(|parent| vec![task.id().clone(), parent.clone()]).collect();
+    let mut seen: std::collections::BTreeSet<TaskId> = parents.iter().cloned().collect();
+    while !paths.is_empty() {
+        let keys: Vec<Key> = paths.iter().filter_map(|path| path.last()).map(|top| Key::task(namespace, top)).collect();
+        draft.need(&keys)?;
+        let mut higher = Vec::new();
+        for (path, key) in paths.iter().zip(&keys) {
+            for above in draft.task(key)?.iter().flat_map(|task| &task.state.waits_for) {
+                let longer: Vec<TaskId> = path.iter().chain([above]).cloned().collect();
+                if above == task.id() {
+                    return Err(dependency::refuse_cycle(&longer.iter().collect::<Vec<_>>()).into());
+                }
+                if seen.insert(above.clone()) {
+                    higher.push(longer);
+                }
+            }
+        }
+        if seen.len() > limits::CYCLE_WALK_MAX {
+            return Err(too_many(seen.len(), limits::CYCLE_WALK_MAX).into());
+        }
+        paths = higher;
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Maintenance: what is due is promoted, reclaimed, expired, forgotten or purged. Any process may do it, at any time, twice.
+
+use crate::event::Event;
+use crate::index::{DueIndex, Index};
+use crate::key::{Key, RecordKind};
+use crate::lease::Evidence;
+use crate::limits;
+use crate::plan::change::Happen;
+use crate::plan::draft::Draft;
+use crate::plan::view::PageNeed;
+use crate::plan::{Plan, Stop};
+use crate::record::Record;
+use crate::sweep::Sweep;
+use crate::task::{Origin, Task};
+use crate::unique::UniqueHold;
+
+/// The event for a task that the given list says is due. The decision itself is made on the record, not on the list.
+pub fn due_event(index: DueIndex, task: Key) -> Option<Happen> {
+    let event = match index {
+        DueIndex::Promote | DueIndex::Rejoin => Event::BecameDue,
+        DueIndex::Lease => Event::LeaseLost { evidence: Evidence::Deadline },
+        DueIndex::Expire => Event::Expired,
+        DueIndex::Purge
+        | DueIndex::Runner
+        | DueIndex::Sweep
+        | DueIndex::Schedule
+        | DueIndex::Forget
+        | DueIndex::Foreign => {
+            return None;
+        }
+    };
+    Some(Happen { task, event })
+}
+
+/// Removes a record that only lived for a while, once its time is over.
+#[derive(Clone, Debug)]
+pub struct Forget {
+    /// The record.
+    pub record: Key,
+}
+
+impl Plan for Forget {
+    type Done = bool;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<bool, Stop> {
+        let Some(record) = draft.record(&self.record)? else { return Ok(false) };
+        let over = Index::of(&self.record, &record).due_at(DueIndex::Forget).is_some_and(|at| at <= draft.now());
+        if over {
+            draft.delete(self.record.clone());
+        }
+        Ok(over)
+    }
+}
+
+/// Removes an ended task with what belongs to it.
+#[derive(Clone, Debug)]
+pub struct Purge {
+    /// The task.
+    pub task: Key,
+    /// Whether to wait for the retention's end, or to purge on demand.
+    pub when: PurgeWhen,
+}
+
+/// When an ended task may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeWhen {
+    /// When its policy's time is over.
+    Due,
+    /// Now, because somebody asked.
+    OnDemand,
+}
+
+/// What came of a purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purged {
+    /// The task is gone.
+    Gone,
+    /// It is still needed, or not due, or not ours.
+    Kept,
+}
+
+impl Plan for Purge {
+    type Done = Purged;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Purged, Stop> {
+        let Some(task) = draft.task(&self.task)? else { return Ok(Purged::Gone) };
+        if !self.may_go(draft, &task)? {
+            return Ok(Purged::Kept);
+        }
+        let spec = &task.spec;
+        if let Some(unique) = spec.unique.as_ref().filter(|unique| unique.hold == UniqueHold::WhileKept) {
+            let key = Key::unique(&spec.namespace, &unique.key);
+            if matches!(draft.record(&key)?, Some(Record::Unique(held)) if held.task == spec.id) {
+                draft.delete(key);
+            }
+        }
+        draft.delete(self.task.clone());
+        Ok(Purged::Gone)
+    }
+}
+
+impl Purge {
+    fn may_go(&self, draft: &Draft<'_>, task: &Task) -> Result<bool, Stop> {
+        let ended = task.state.phase.is_final() && task.state.lease.is_none() && task.spec.origin == Origin::Ours;
+        let record = Record::Task(std::sync::Arc::new(task.clone()));
+        let due = Index::of(&self.task, &record).due_at(DueIndex::Purge).is_some_and(|at| at <= draft.now());
+        let young = draft.now().since(task.spec.created_at) < limits::PURGE_AGE_MIN;
+        if !ended || young || (self.when == PurgeWhen::Due && !due) {
+            return Ok(false);
+        }
+        if !task.state.has_dependents {
+            return Ok(true);
+        }
+        // Children that still wait need this parent's end, and so does a release under way.
+        let namespace = &task.spec.namespace;
+        let prefix = Key::prefix(task.id().as_str());
+        let edges = PageNeed { kind: RecordKind::Edge, namespace: namespace.clone(), prefix, limit: 1 };
+        let sweep = Key::sweep(namespace, &Sweep::release_id(task.id()));
+        Ok(draft.page(&edges)?.is_empty() && draft.record(&sweep)?.is_none())
+    }
+}

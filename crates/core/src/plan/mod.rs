@@ -1,0 +1,57 @@
+//! Plans: what somebody wants, turned into one commit. Reads come first, then a pure draft, then the write.
+//!
+//! A plan looks at a [`View`] of records that were read. If it lacks one it says which ([`Stop::Need`]), the caller reads
+//! it and asks again; so a plan never does I/O, and a conflict is answered by drafting again from fresh records.
+
+mod change;
+mod draft;
+mod enqueue;
+mod maintain;
+mod retry;
+mod runner;
+mod sweep;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use change::{Happen, Happened};
+pub use draft::{Draft, Lanes};
+pub use enqueue::{AddParents, Enqueue, Enqueued};
+pub use maintain::{Forget, Purge, PurgeWhen, Purged, due_event};
+pub use retry::Retry;
+pub use runner::{Beat, ClearDead, DeclareDead, Goodbye};
+pub use sweep::{SweepItem, SweepStep, Swept};
+pub use view::{Need, PageNeed, View};
+
+use crate::reason::{ReasonCode, Refusal};
+
+/// A wish that can be drafted into a commit.
+pub trait Plan {
+    /// What the caller learns when the commit is applied.
+    type Done;
+
+    /// Writes the draft, or says what stopped it. Called again, with a fresh draft, when more was read.
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Self::Done, Stop>;
+}
+
+/// Why a draft did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// These must be read first.
+    Need(Vec<Need>),
+    /// The wish is refused; nothing is written.
+    Refused(Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<ReasonCode> for Stop {
+    fn from(code: ReasonCode) -> Self {
+        Self::Refused(Refusal::new(code))
+    }
+}

@@ -1,0 +1,158 @@
+//! A step of a sweep: as many items of a page as fit into one commit, and the cursor with them.
+
+use std::sync::Arc;
+
+use crate::event::Event;
+use crate::id::{LaneKey, TaskId};
+use crate::key::Key;
+use crate::limits;
+use crate::plan::change::Happened;
+use crate::plan::draft::Draft;
+use crate::plan::maintain::{Purge, PurgeWhen, Purged};
+use crate::plan::retry::Retry;
+use crate::plan::{Plan, Stop};
+use crate::reason::ReasonCode;
+use crate::record::Record;
+use crate::sweep::{Sweep, SweepWork};
+use crate::task::{Phase, Task};
+
+/// One item of a page that the caller read from the sweep's cursor on.
+#[derive(Clone, Debug)]
+pub struct SweepItem {
+    /// An edge of a release, or a task.
+    pub key: Key,
+    /// Where the next page begins when this item is done.
+    pub cursor: String,
+    /// The id of a new task, should a retry need one.
+    pub new_id: TaskId,
+}
+
+/// The next step of a sweep.
+#[derive(Clone, Debug)]
+pub struct SweepStep {
+    /// The sweep.
+    pub sweep: Key,
+    /// The cursor that the page was read from. If the sweep has moved on, the page is stale and nothing is done.
+    pub from: Option<String>,
+    /// The page.
+    pub items: Vec<SweepItem>,
+    /// Whether nothing comes after this page.
+    pub last: bool,
+}
+
+/// What came of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swept {
+    /// The sweep goes on from its new cursor.
+    On(Arc<Sweep>),
+    /// The sweep is done and its record gone.
+    Ended,
+    /// Somebody else was faster; read the sweep again.
+    Stale,
+}
+
+impl Plan for SweepStep {
+    type Done = Swept;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Swept, Stop> {
+        let Some(Record::Sweep(found)) = draft.record(&self.sweep)? else { return Ok(Swept::Ended) };
+        if found.cursor != self.from {
+            return Ok(Swept::Stale);
+        }
+        if let SweepWork::Admit { lane } = &found.work {
+            return self.admit(draft, lane);
+        }
+        let mut sweep = Arc::unwrap_or_clone(found);
+        for item in &self.items {
+            let before = draft.clone();
+            let changed = apply(draft, &sweep, item)?;
+            if draft.len() > limits::SWEEP_WRITES_MAX {
+                *draft = before;
+                return Ok(self.go_on(draft, sweep));
+            }
+            if changed {
+                sweep.changed += 1;
+            } else {
+                sweep.passed += 1;
+            }
+            sweep.cursor = Some(item.cursor.clone());
+        }
+        if self.last {
+            draft.delete(self.sweep.clone());
+            return Ok(Swept::Ended);
+        }
+        Ok(self.go_on(draft, sweep))
+    }
+}
+
+impl SweepStep {
+    /// A lane is filled a few places at a time. Filling starts the sweep anew when more could be admitted.
+    fn admit(&self, draft: &mut Draft<'_>, lane: &LaneKey) -> Result<Swept, Stop> {
+        draft.delete(self.sweep.clone());
+        draft.fill_lane(&self.sweep.namespace, lane)?;
+        match draft.record(&self.sweep)? {
+            Some(Record::Sweep(again)) => Ok(Swept::On(again)),
+            _ => Ok(Swept::Ended),
+        }
+    }
+
+    fn go_on(&self, draft: &mut Draft<'_>, sweep: Sweep) -> Swept {
+        let sweep = Arc::new(sweep);
+        draft.put(self.sweep.clone(), Record::Sweep(sweep.clone()));
+        Swept::On(sweep)
+    }
+}
+
+fn apply(draft: &mut Draft<'_>, sweep: &Sweep, item: &SweepItem) -> Result<bool, Stop> {
+    match &sweep.work {
+        SweepWork::Release { parent, phase } => release(draft, parent, *phase, item),
+        SweepWork::Admit { .. } => Ok(false),
+        SweepWork::Cancel(filter) => {
+            let event = Event::CancelRequested { reason: ReasonCode::CancelRequested, note: None };
+            let meant = meant(draft, item, sweep, |task| filter.matches(task) && !task.state.phase.is_final())?;
+            if meant { draft.happen(&item.key, &event).map(|_| true) } else { Ok(false) }
+        }
+        SweepWork::Retry(filter) => {
+            let meant = meant(draft, item, sweep, |task| filter.matches(task))?;
+            if meant { retry(draft, item) } else { Ok(false) }
+        }
+        SweepWork::Purge(filter) => {
+            let meant = meant(draft, item, sweep, |task| filter.matches(task) && task.state.phase.is_final())?;
+            let purge = Purge { task: item.key.clone(), when: PurgeWhen::OnDemand };
+            if meant { purge.draft(draft).map(|purged| purged == Purged::Gone) } else { Ok(false) }
+        }
+    }
+}
+
+/// Tasks that came after the sweep was asked for are not its business.
+fn meant(draft: &Draft<'_>, item: &SweepItem, sweep: &Sweep, matches: impl Fn(&Task) -> bool) -> Result<bool, Stop> {
+    Ok(draft.task(&item.key)?.is_some_and(|task| task.spec.created_at <= sweep.created_at && matches(&task)))
+}
+
+/// A refusal of one task does not stop the sweep; it is passed over and counted.
+fn retry(draft: &mut Draft<'_>, item: &SweepItem) -> Result<bool, Stop> {
+    match (Retry { task: item.key.clone(), new_id: item.new_id.clone() }).draft(draft) {
+        Ok(_) => Ok(true),
+        Err(Stop::Refused(_)) => Ok(false),
+        Err(need) => Err(need),
+    }
+}
+
+/// Tells a child of its parent's end. The edge goes with the word, unless the child stays blocked: a parent that is
+/// reopened and succeeds later must still find it.
+fn release(draft: &mut Draft<'_>, parent: &TaskId, phase: Phase, item: &SweepItem) -> Result<bool, Stop> {
+    let Some(Record::Edge(edge)) = draft.record(&item.key)? else { return Ok(false) };
+    let child = Key::task(&item.key.namespace, &edge.child);
+    let parent = parent.clone();
+    if draft.task(&child)?.is_none() {
+        draft.delete(item.key.clone());
+        return Ok(false);
+    }
+    let event =
+        if phase == Phase::Succeeded { Event::DependencyMet { parent } } else { Event::DependencyFailed { parent } };
+    let told = draft.happen(&child, &event)?;
+    if !told.task().state.waits_for.contains(&edge.parent) {
+        draft.delete(item.key.clone());
+    }
+    Ok(matches!(told, Happened::Changed(_)))
+}

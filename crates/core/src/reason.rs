@@ -1,0 +1,311 @@
+//! Reason codes: the stable names of every refusal, with the texts people read in both languages.
+//!
+//! A code is added in three places that a test keeps together: the list below and the two message files beside it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! reason_codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
+        /// Why something was refused, ended or waits. The text form is wire format and never changes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum ReasonCode {
+            $($(#[$doc])* #[serde(rename = $text)] $name,)+
+        }
+
+        impl ReasonCode {
+            /// Every code.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The stable text form.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+reason_codes! {
+    // What was asked for is not well formed.
+    /// An id is empty, too long or has control characters.
+    IdInvalid = "ID_INVALID",
+    /// A time cannot be read or lies outside the years 1970–9999.
+    TimeInvalid = "TIME_INVALID",
+    /// A duration is zero or absurd.
+    DurationInvalid = "DURATION_INVALID",
+    /// A number is outside its limits.
+    NumberOutOfRange = "NUMBER_OUT_OF_RANGE",
+    /// A priority is outside its range.
+    PriorityOutOfRange = "PRIORITY_OUT_OF_RANGE",
+    /// A payload, result or question is larger than allowed.
+    PayloadTooLarge = "PAYLOAD_TOO_LARGE",
+    /// Labels are too many or too long.
+    LabelsInvalid = "LABELS_INVALID",
+    /// A lane's width is zero, too large, or differs from the lane's.
+    LaneInvalid = "LANE_INVALID",
+    /// A cron expression, interval or time zone cannot be used.
+    ScheduleInvalid = "SCHEDULE_INVALID",
+    /// Dependencies would form a cycle.
+    DependencyCycle = "DEPENDENCY_CYCLE",
+    /// A parent does not exist, or was purged.
+    DependencyUnknown = "DEPENDENCY_UNKNOWN",
+    /// Too many parents, or too long a chain to check.
+    DependencyTooMany = "DEPENDENCY_TOO_MANY",
+    /// A commit has no writes, more than 25, or too many bytes.
+    CommitTooLarge = "COMMIT_TOO_LARGE",
+    /// A commit writes one key twice.
+    CommitKeyTwice = "COMMIT_KEY_TWICE",
+    /// A write of a commit does not fit its key or its expectation.
+    CommitInvalid = "COMMIT_INVALID",
+    /// A claim asks for nothing, or for too many pools, kinds or tasks.
+    ClaimInvalid = "CLAIM_INVALID",
+    /// A page, cursor or batch is malformed or too large.
+    QueryInvalid = "QUERY_INVALID",
+    /// A mailbox message does not have the form of its type.
+    MessageInvalid = "MESSAGE_INVALID",
+
+    // The task is not in a place where this can happen.
+    /// There is no such task.
+    TaskNotFound = "TASK_NOT_FOUND",
+    /// A task with this id exists already.
+    TaskExists = "TASK_EXISTS",
+    /// The task has ended.
+    TaskFinal = "TASK_FINAL",
+    /// The task was cancelled.
+    TaskCancelled = "TASK_CANCELLED",
+    /// The task is not running.
+    TaskNotRunning = "TASK_NOT_RUNNING",
+    /// The task cannot be claimed now.
+    TaskNotClaimable = "TASK_NOT_CLAIMABLE",
+    /// The task was not cancelled, and this is only for cancelled ones.
+    TaskNotCancelled = "TASK_NOT_CANCELLED",
+    /// The task asks no question.
+    TaskNotAsking = "TASK_NOT_ASKING",
+    /// The task is held back, and this needs it to be released first.
+    TaskHeld = "TASK_HELD",
+    /// The task is not held back, and this is only for tasks that are.
+    TaskNotHeld = "TASK_NOT_HELD",
+    /// The holder's lease went to another claim.
+    LeaseLost = "LEASE_LOST",
+    /// The holder is alive as far as the evidence goes.
+    LeaseAlive = "LEASE_ALIVE",
+    /// The answer belongs to another question.
+    QuestionClosed = "QUESTION_CLOSED",
+    /// Another open task has this unique key.
+    UniqueConflict = "UNIQUE_CONFLICT",
+    /// There is no such runner.
+    RunnerNotFound = "RUNNER_NOT_FOUND",
+    /// This runner's incarnation was declared dead.
+    RunnerDead = "RUNNER_DEAD",
+
+    // Why a task ended.
+    /// All attempts are used up.
+    AttemptsExhausted = "ATTEMPTS_EXHAUSTED",
+    /// The handler said that trying again is pointless.
+    PermanentFailure = "PERMANENT_FAILURE",
+    /// The task took its runner down too often.
+    CrashLimit = "CRASH_LIMIT",
+    /// The task outlived its `expires_at`.
+    Expired = "EXPIRED",
+    /// A question was not answered in time.
+    QuestionExpired = "QUESTION_EXPIRED",
+    /// A newer message replaced this one.
+    Superseded = "SUPERSEDED",
+    /// Somebody asked for it to stop.
+    CancelRequested = "CANCEL_REQUESTED",
+    /// A task it depends on did not succeed.
+    DependencyFailed = "DEPENDENCY_FAILED",
+
+    // Why a task waits (explain).
+    /// Tasks it depends on have not ended.
+    DependencyUnmet = "DEPENDENCY_UNMET",
+    /// Its time has not come.
+    NotDue = "NOT_DUE",
+    /// Others of its lane come first.
+    BehindLane = "BEHIND_LANE",
+    /// Its pool is paused.
+    PoolPaused = "POOL_PAUSED",
+    /// Its pool runs as many as it may.
+    PoolFull = "POOL_FULL",
+    /// No living runner handles its type.
+    NoHandler = "NO_HANDLER",
+
+    // Stores.
+    /// Others changed the same records too often in a row.
+    StoreBusy = "STORE_BUSY",
+    /// The store did not take the request.
+    StoreUnavailable = "STORE_UNAVAILABLE",
+    /// The store may or may not have taken the request.
+    StoreOutcomeUnknown = "STORE_OUTCOME_UNKNOWN",
+    /// The store was closed.
+    StoreClosed = "STORE_CLOSED",
+    /// A stored record cannot be read.
+    StoreDamaged = "STORE_DAMAGED",
+    /// A record was written by a newer version that older ones may not write.
+    RecordTooNew = "RECORD_TOO_NEW",
+    /// The namespace is shared with foreign runners.
+    NamespaceShared = "NAMESPACE_SHARED",
+
+    // Locks and auto-run.
+    /// A run of the same request is under way.
+    RunInProgress = "RUN_IN_PROGRESS",
+    /// Auto-run is on already.
+    QueueInProgress = "QUEUE_IN_PROGRESS",
+    /// A stale lock was taken back.
+    LockStaleRecovered = "LOCK_STALE_RECOVERED",
+    /// The lock is gone or somebody else's.
+    LockLost = "LOCK_LOST",
+}
+
+impl fmt::Display for ReasonCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The languages that people read our messages in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// English.
+    En,
+    /// Japanese.
+    Ja,
+}
+
+/// What a person reads about a reason code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// What happened, in a few words.
+    pub title: String,
+    /// Why, in a sentence.
+    pub summary: String,
+    /// What to do, one step each.
+    pub actions: Vec<String>,
+}
+
+impl ReasonCode {
+    /// The texts of this code in the given language.
+    pub fn message(self, language: Language) -> &'static Message {
+        catalogue(language).get(self.as_str()).expect("a test holds that every code has its texts")
+    }
+}
+
+fn catalogue(language: Language) -> &'static BTreeMap<String, Message> {
+    static EN: OnceLock<BTreeMap<String, Message>> = OnceLock::new();
+    static JA: OnceLock<BTreeMap<String, Message>> = OnceLock::new();
+    let (cell, text) = match language {
+        Language::En => (&EN, include_str!("messages.v1.en.json")),
+        Language::Ja => (&JA, include_str!("messages.v1.ja.json")),
+    };
+    cell.get_or_init(|| serde_json::from_str(text).expect("a test holds that the message files parse"))
+}
+
+/// A request that was understood and not carried out. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub struct Refusal {
+    /// The stable reason.
+    pub code: ReasonCode,
+    /// The facts of this case, by name.
+    pub context: BTreeMap<String, String>,
+}
+
+impl Refusal {
+    /// A refusal without facts yet.
+    pub fn new(code: ReasonCode) -> Self {
+        Self { code, context: BTreeMap::new() }
+    }
+
+    /// Adds a fact.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.context.insert(name.to_owned(), value.to_string());
+        self
+    }
+}
+
+impl From<ReasonCode> for Refusal {
+    fn from(code: ReasonCode) -> Self {
+        Self::new(code)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.code.message(Language::En).title)?;
+        let mut separator = " (";
+        for (name, value) in &self.context {
+            write!(f, "{separator}{name}: {value}")?;
+            separator = ", ";
+        }
+        if self.context.is_empty() { Ok(()) } else { f.write_str(")") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L10
+    #[test]
+    fn every_code_has_title_summary_and_actions_in_both_languages() {
+        for language in [Language::En, Language::Ja] {
+            let catalogue = catalogue(language);
+            for code in ReasonCode::ALL {
+                let message =
+                    catalogue.get(code.as_str()).unwrap_or_else(|| panic!("{code} lacks texts in {language:?}"));
+                assert!(!message.title.trim().is_empty(), "{code} lacks a title in {language:?}");
+                assert!(!message.summary.trim().is_empty(), "{code} lacks a summary in {language:?}");
+                assert!(!message.actions.is_empty(), "{code} lacks actions in {language:?}");
+                assert!(message.actions.iter().all(|action| !action.trim().is_empty()), "{code}: empty action");
+            }
+            let known: Vec<&str> = ReasonCode::ALL.iter().map(|code| code.as_str()).collect();
+            for name in catalogue.keys() {
+                assert!(known.contains(&name.as_str()), "{name} has texts in {language:?} but is no reason code");
+            }
+        }
+    }
+
+    /// L10
+    #[test]
+    fn japanese_texts_are_japanese_and_english_ones_are_not() {
+        let japanese = |text: &str| {
+            text.chars().any(|c| ('\u{3040}'..='\u{30ff}').contains(&c) || ('\u{4e00}'..='\u{9fff}').contains(&c))
+        };
+        for code in ReasonCode::ALL {
+            let ja = code.message(Language::Ja);
+            assert!(japanese(&ja.title) && japanese(&ja.summary), "{code}");
+            let en = code.message(Language::En);
+            assert!(!japanese(&en.title) && !japanese(&en.summary), "{code}");
+        }
+    }
+
+    /// L10
+    #[test]
+    fn the_documented_text_of_queue_in_progress_stands_as_written() {
+        let message = ReasonCode::QueueInProgress.message(Language::Ja);
+        assert_eq!(message.title, "キュー実行がすでに動作中です");
+        assert_eq!(message.summary, "Auto-runは同時に1つのみ実行できます。");
+        assert_eq!(
+            message.actions,
+            [
+                "別タブ/別ウィンドウで起動していないか確認",
+                "しばらく待つ（TTLで回収されます）",
+                "必要なら doctor(full) でロック回収を実施"
+            ]
+        );
+        assert_eq!(ReasonCode::RunInProgress.message(Language::Ja).title, "同一RequestのRunが実行中です");
+    }
+
+    #[test]
+    fn a_refusal_reads_as_a_sentence_with_its_facts() {
+        let refusal = Refusal::new(ReasonCode::TaskNotFound).with("task_id", "t-1");
+        let text = refusal.to_string();
+        assert!(text.starts_with("TASK_NOT_FOUND: ") && text.ends_with("(task_id: t-1)"), "{text}");
+        let json = serde_json::to_string(&refusal).unwrap();
+        assert_eq!(serde_json::from_str::<Refusal>(&json).unwrap(), refusal);
+    }
+}

@@ -1,0 +1,181 @@
+//! A runner's record: its sign of life, which renews all its leases at once, and its end.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Kind, Namespace, PoolName, RunnerId};
+use crate::reason::{ReasonCode, Refusal};
+use crate::time::{Millis, Timestamp};
+
+/// Whether a runner lives, by its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+pub enum RunnerStatus {
+    /// It beats.
+    Running,
+    /// It said goodbye.
+    Stopped,
+    /// It was declared dead. Final for this incarnation.
+    Dead {
+        /// When.
+        since: Timestamp,
+        /// How often nothing of it was found; the record leaves the due index at two.
+        cleared: u8,
+        /// When to look (again) for tasks that it held.
+        check_at: Timestamp,
+    },
+}
+
+/// One incarnation of a runner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runner {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Its name, which is new at each start.
+    pub id: RunnerId,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// Its last sign of life.
+    pub last_heartbeat: Timestamp,
+    /// Whether it lives.
+    #[serde(flatten)]
+    pub status: RunnerStatus,
+    /// How long it may be silent.
+    pub lease: Millis,
+    /// The folder that it works for.
+    #[serde(default)]
+    pub project_root: String,
+    /// The pools that it serves.
+    #[serde(default)]
+    pub pools: Vec<PoolName>,
+    /// The kinds that it handles; empty means any.
+    #[serde(default)]
+    pub kinds: Vec<Kind>,
+}
+
+impl Runner {
+    /// A beat: the record to write, or the news that this incarnation is over and a new one must start.
+    pub fn beat(&self, now: Timestamp) -> Result<Self, Refusal> {
+        match self.status {
+            RunnerStatus::Running | RunnerStatus::Stopped => {
+                Ok(Self { last_heartbeat: now.max(self.last_heartbeat), status: RunnerStatus::Running, ..self.clone() })
+            }
+            RunnerStatus::Dead { .. } => Err(Refusal::new(ReasonCode::RunnerDead).with("runner_id", &self.id)),
+        }
+    }
+
+    /// A clean goodbye.
+    pub fn stop(&self, now: Timestamp) -> Result<Self, Refusal> {
+        Ok(Self { status: RunnerStatus::Stopped, ..self.beat(now)? })
+    }
+
+    /// Declares a silent runner dead. A stopped one is declared too, as it may have left tasks behind.
+    pub fn declare_dead(&self, silence: Silence, now: Timestamp) -> Result<Self, Refusal> {
+        let silent = match silence {
+            Silence::ByClock => self.last_heartbeat + self.lease <= now,
+            Silence::Watched(watched) => watched >= self.lease,
+        };
+        let alive = matches!(self.status, RunnerStatus::Running) && !silent;
+        if alive || matches!(self.status, RunnerStatus::Dead { .. }) {
+            return Err(Refusal::new(ReasonCode::LeaseAlive).with("runner_id", &self.id));
+        }
+        Ok(Self { status: RunnerStatus::Dead { since: now, cleared: 0, check_at: now }, ..self.clone() })
+    }
+
+    /// Notes that a search found nothing that this dead runner held. Two such notes, one lease apart, end the watch:
+    /// a claim that it had sent before its death has arrived by then.
+    pub fn note_cleared(&self, now: Timestamp) -> Option<Self> {
+        let RunnerStatus::Dead { since, cleared, check_at } = self.status else { return None };
+        if check_at > now {
+            return None;
+        }
+        let status = RunnerStatus::Dead { since, cleared: cleared.saturating_add(1), check_at: now + self.lease };
+        Some(Self { status, ..self.clone() })
+    }
+
+    /// When maintenance must look at this record.
+    pub fn due_at(&self) -> Option<Timestamp> {
+        match self.status {
+            RunnerStatus::Running => Some(self.last_heartbeat + self.lease),
+            RunnerStatus::Stopped => Some(self.last_heartbeat),
+            RunnerStatus::Dead { cleared, check_at, .. } => (cleared < 2).then_some(check_at),
+        }
+    }
+
+    /// Whether it counts as alive (Q9): its last beat is younger than its lease.
+    pub fn is_alive(&self, now: Timestamp) -> bool {
+        self.status == RunnerStatus::Running && now.since(self.last_heartbeat) < self.lease
+    }
+
+    /// Whether it may claim: its last acknowledged beat is younger than half a lease.
+    pub fn may_claim(&self, now: Timestamp) -> bool {
+        self.status == RunnerStatus::Running && now.since(self.last_heartbeat).as_u64() < self.lease.as_u64() / 2
+    }
+}
+
+/// How a runner's silence was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// By the store's one clock.
+    ByClock,
+    /// The record stayed unchanged for this long on the observer's monotonic clock.
+    Watched(Millis),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runner() -> Runner {
+        Runner {
+            namespace: Namespace::new("default").unwrap(),
+            id: RunnerId::new("r.1").unwrap(),
+            started_at: Timestamp::ZERO,
+            last_heartbeat: Timestamp::from_millis(1_000),
+            status: RunnerStatus::Running,
+            lease: Millis::from_secs(120),
+            project_root: String::new(),
+            pools: vec![],
+            kinds: vec![],
+        }
+    }
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    /// Q9
+    #[test]
+    fn alive_means_younger_than_the_lease_to_the_millisecond() {
+        assert!(runner().is_alive(at(120_999)));
+        assert!(!runner().is_alive(at(121_000)));
+        assert!(!runner().stop(at(2_000)).unwrap().is_alive(at(2_000)));
+    }
+
+    #[test]
+    fn death_is_final_for_the_incarnation() {
+        assert_eq!(runner().declare_dead(Silence::ByClock, at(120_999)).unwrap_err().code, ReasonCode::LeaseAlive);
+        let dead = runner().declare_dead(Silence::ByClock, at(121_000)).unwrap();
+        assert_eq!(dead.beat(at(121_001)).unwrap_err().code, ReasonCode::RunnerDead);
+        assert!(
+            runner().declare_dead(Silence::Watched(Millis::from_secs(119)), at(999_999)).is_err(),
+            "own clock proves nothing"
+        );
+    }
+
+    #[test]
+    fn a_dead_record_is_watched_until_found_empty_twice_one_lease_apart() {
+        let dead = runner().declare_dead(Silence::ByClock, at(200_000)).unwrap();
+        assert_eq!(dead.due_at(), Some(at(200_000)));
+        let once = dead.note_cleared(at(200_000)).unwrap();
+        assert_eq!(once.due_at(), Some(at(320_000)));
+        assert!(once.note_cleared(at(319_999)).is_none());
+        assert_eq!(once.note_cleared(at(320_000)).unwrap().due_at(), None);
+    }
+
+    #[test]
+    fn claims_need_a_beat_within_half_a_lease_and_clocks_never_run_back() {
+        assert!(runner().may_claim(at(60_999)));
+        assert!(!runner().may_claim(at(61_000)));
+        assert_eq!(runner().beat(at(0)).unwrap().last_heartbeat, at(1_000));
+    }
+}

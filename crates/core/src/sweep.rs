@@ -1,0 +1,96 @@
+//! Sweeps: recorded pieces of work that touch many tasks, done in pages by any process. The record is written in the commit
+//! that made the work necessary, so it cannot be forgotten; its cursor makes every page safe to repeat.
+
+use serde::{Deserialize, Serialize};
+
+use crate::filter::TaskFilter;
+use crate::hash;
+use crate::id::{LaneKey, SweepId, TaskId};
+use crate::limits;
+use crate::task::Phase;
+use crate::time::Timestamp;
+
+/// What a sweep does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SweepWork {
+    /// Tells every child that its parent ended.
+    Release {
+        /// The parent.
+        parent: TaskId,
+        /// How it ended.
+        phase: Phase,
+    },
+    /// Gives those who wait in a lane the places that are free.
+    Admit {
+        /// The lane.
+        lane: LaneKey,
+    },
+    /// Cancels every matching task.
+    Cancel(TaskFilter),
+    /// Retries every matching task.
+    Retry(TaskFilter),
+    /// Purges every matching task that has ended.
+    Purge(TaskFilter),
+}
+
+/// A sweep's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sweep {
+    /// Its name.
+    pub id: SweepId,
+    /// What it does.
+    pub work: SweepWork,
+    /// Where the next page begins; `None` at the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// How many tasks were changed so far.
+    #[serde(default)]
+    pub changed: u64,
+    /// How many tasks were looked at and left alone.
+    #[serde(default)]
+    pub passed: u64,
+    /// When it was asked for; tasks created later are not its business.
+    pub created_at: Timestamp,
+}
+
+impl Sweep {
+    /// A new sweep.
+    pub fn new(id: SweepId, work: SweepWork, now: Timestamp) -> Self {
+        Self { id, work, cursor: None, changed: 0, passed: 0, created_at: now }
+    }
+
+    /// The name of the sweep that a parent's end starts: one a parent, so that two ends do not make two.
+    pub fn release_id(parent: &TaskId) -> SweepId {
+        named("release", parent.as_str())
+    }
+
+    /// The name of the sweep that fills a lane.
+    pub fn admit_id(lane: &LaneKey) -> SweepId {
+        named("admit", lane.as_str())
+    }
+}
+
+/// Ids of callers may have 128 bytes already; a long one gives way to its hash, a short one stays readable.
+fn named(what: &str, id: &str) -> SweepId {
+    let readable = format!("{what}/{id}");
+    let name = if readable.len() <= limits::ID_BYTES_MAX {
+        readable
+    } else {
+        format!("{what}#{:032x}", hash::wide(id.as_bytes()))
+    };
+    SweepId::new(name).expect("a prefix and a valid id are a valid id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_long_ids_stay_valid_and_distinct() {
+        let long = |end: &str| TaskId::new("x".repeat(120) + end).unwrap();
+        assert_ne!(Sweep::release_id(&long("a")), Sweep::release_id(&long("b")));
+        assert_eq!(Sweep::release_id(&TaskId::new("t").unwrap()).as_str(), "release/t");
+        assert_eq!(Sweep::admit_id(&LaneKey::new("t").unwrap()).as_str(), "admit/t");
+    }
+}
