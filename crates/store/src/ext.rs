@@ -1,0 +1,235 @@
+//! What every store can do because it is one: carry out plans, claim, read one thing. A store cannot override any of it.
+
+use std::future::Future;
+
+use ekiden_core::claim::Claim;
+use ekiden_core::commit::Commit;
+use ekiden_core::id::OpId;
+use ekiden_core::key::Key;
+use ekiden_core::limits;
+use ekiden_core::plan::{Draft, Lanes, Need, PageNeed, Plan, Stop, View};
+use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_core::record::Versioned;
+use ekiden_core::time::Timestamp;
+
+use crate::error::StoreError;
+use crate::op::{Answer, Claimed, Conflict, Op};
+use crate::query::RecordQuery;
+use crate::store::Store;
+
+/// Why a plan was not carried out.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The rules say no. Nothing was written.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The store could not answer; the error says whether it may have happened.
+    #[error("{0}")]
+    Store(#[source] StoreError),
+}
+
+impl PlanError {
+    /// The stable reason.
+    pub const fn code(&self) -> ReasonCode {
+        match self {
+            Self::Refused(refusal) => refusal.code,
+            Self::Store(error) => error.refusal.code,
+        }
+    }
+}
+
+impl From<StoreError> for PlanError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Sugar over [`Store`].
+pub trait StoreExt: Store {
+    /// Carries out a plan: reads what it needs, commits, and drafts again when others were faster. After an unknown outcome
+    /// the same plan may be run again with the same id.
+    fn run<P: Plan + Sync>(
+        &self,
+        plan: &P,
+        id: OpId,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<P::Done, PlanError>> + Send
+    where
+        P::Done: Send,
+    {
+        self.run_seen(plan, id, now, View::default())
+    }
+
+    /// The same, beginning with records that the caller has read already.
+    fn run_seen<P: Plan + Sync>(
+        &self,
+        plan: &P,
+        id: OpId,
+        now: Timestamp,
+        view: View,
+    ) -> impl Future<Output = Result<P::Done, PlanError>> + Send
+    where
+        P::Done: Send,
+    {
+        async move {
+            let mut one = vec![Job::new(id, plan, view)];
+            while one.iter().any(|job| job.done.is_none()) {
+                step(self, &mut one, now).await;
+            }
+            one.pop().and_then(|job| job.done).expect("the loop ends when the job is done")
+        }
+    }
+
+    /// Carries out many plans, each with its own commit, sharing reads and writes. One answer a plan, in order.
+    fn run_all<P: Plan + Sync>(
+        &self,
+        plans: &[(OpId, P)],
+        now: Timestamp,
+    ) -> impl Future<Output = Vec<Result<P::Done, PlanError>>> + Send
+    where
+        P::Done: Send,
+    {
+        async move {
+            let mut jobs: Vec<Job<'_, P>> =
+                plans.iter().map(|(id, plan)| Job::new(*id, plan, View::default())).collect();
+            while jobs.iter().any(|job| job.done.is_none()) {
+                step(self, &mut jobs, now).await;
+            }
+            jobs.into_iter().filter_map(|job| job.done).collect()
+        }
+    }
+
+    /// One claim.
+    fn claim(&self, claim: Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send {
+        async move {
+            match self.apply(vec![Op::Claim(claim)]).await.pop() {
+                Some(Ok(Answer::Claimed(claimed))) => Ok(claimed),
+                Some(Err(error)) => Err(error),
+                other => Err(wrong_answer(other.is_some())),
+            }
+        }
+    }
+
+    /// One commit.
+    fn commit(&self, commit: Commit) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        async move { self.apply(vec![Op::Commit(commit)]).await.pop().unwrap_or_else(|| Err(wrong_answer(false))) }
+    }
+
+    /// One record.
+    fn get_one(&self, key: Key) -> impl Future<Output = Result<Option<Versioned>, StoreError>> + Send {
+        async move { Ok(self.get(vec![key]).await?.pop().flatten()) }
+    }
+}
+
+impl<S: Store + ?Sized> StoreExt for S {}
+
+/// A plan on its way.
+struct Job<'a, P: Plan> {
+    id: OpId,
+    plan: &'a P,
+    view: View,
+    conflicts: usize,
+    done: Option<Result<P::Done, PlanError>>,
+}
+
+/// One round: every job that can be drafted is committed, and what the others lack is read.
+async fn step<S: Store + ?Sized, P: Plan + Sync>(store: &S, jobs: &mut [Job<'_, P>], now: Timestamp) {
+    let mut commits: Vec<(usize, P::Done, Commit)> = Vec::new();
+    let mut needs: Vec<(usize, Need)> = Vec::new();
+    for (at, job) in jobs.iter_mut().enumerate().filter(|(_, job)| job.done.is_none()) {
+        let lanes = if job.conflicts < limits::CONFLICTS_BEFORE_DEFERRING { Lanes::Admit } else { Lanes::Defer };
+        match Draft::of(job.plan, job.id, &job.view, now, lanes) {
+            Ok((done, None)) => job.done = Some(Ok(done)),
+            Ok((done, Some(commit))) if commits.len() < limits::APPLY_OPS_MAX => commits.push((at, done, commit)),
+            Ok(_) => {}
+            Err(Stop::Refused(refusal)) => job.done = Some(Err(PlanError::Refused(refusal))),
+            Err(Stop::Need(missing)) => needs.extend(missing.into_iter().map(|need| (at, need))),
+        }
+    }
+    read(store, jobs, needs).await;
+    write(store, jobs, commits).await;
+}
+
+async fn write<S: Store + ?Sized, P: Plan>(store: &S, jobs: &mut [Job<'_, P>], commits: Vec<(usize, P::Done, Commit)>) {
+    if commits.is_empty() {
+        return;
+    }
+    let mut waiting = Vec::with_capacity(commits.len());
+    let mut ops = Vec::with_capacity(commits.len());
+    for (at, done, commit) in commits {
+        waiting.push((at, done));
+        ops.push(Op::Commit(commit));
+    }
+    for ((at, done), outcome) in waiting.into_iter().zip(store.apply(ops).await) {
+        let Some(job) = jobs.get_mut(at) else { continue };
+        match outcome {
+            Ok(Answer::Applied(_)) => job.done = Some(Ok(done)),
+            Ok(Answer::Conflict(conflict)) => job.meet(conflict),
+            Ok(Answer::Claimed(_)) => job.done = Some(Err(wrong_answer(true).into())),
+            Err(error) => job.done = Some(Err(error.into())),
+        }
+    }
+}
+
+impl<'a, P: Plan> Job<'a, P> {
+    const fn new(id: OpId, plan: &'a P, view: View) -> Self {
+        Self { id, plan, view, conflicts: 0, done: None }
+    }
+
+    /// Others were faster. All that was read is forgotten but what the conflict itself shows.
+    fn meet(&mut self, conflict: Conflict) {
+        self.conflicts += 1;
+        if self.conflicts > limits::CONFLICTS_MAX {
+            let refusal = Refusal::new(ReasonCode::StoreBusy).with("conflicts", self.conflicts);
+            self.done = Some(Err(PlanError::Store(StoreError { retryable: true, ..StoreError::invalid(refusal) })));
+            return;
+        }
+        self.view = View::default();
+        for (key, found) in conflict.found {
+            self.view.insert(key, found);
+        }
+    }
+}
+
+async fn read<S: Store + ?Sized, P: Plan>(store: &S, jobs: &mut [Job<'_, P>], needs: Vec<(usize, Need)>) {
+    let mut keys: Vec<(usize, Key)> = Vec::new();
+    for (at, need) in needs {
+        match need {
+            Need::Record(key) => keys.push((at, key)),
+            Need::Page(need) => {
+                let found = page(store, &need).await;
+                let Some(job) = jobs.get_mut(at) else { continue };
+                match found {
+                    Ok(found) => job.view.insert_page(need, found),
+                    Err(error) => job.done = Some(Err(error.into())),
+                }
+            }
+        }
+    }
+    for batch in keys.chunks(limits::GET_KEYS_MAX) {
+        let found = store.get(batch.iter().map(|(_, key)| key.clone()).collect()).await;
+        for (place, (at, key)) in batch.iter().enumerate() {
+            let Some(job) = jobs.get_mut(*at) else { continue };
+            match &found {
+                Ok(found) => job.view.insert(key.clone(), found.get(place).cloned().flatten()),
+                Err(error) => job.done = Some(Err(error.clone().into())),
+            }
+        }
+    }
+}
+
+async fn page<S: Store + ?Sized>(store: &S, need: &PageNeed) -> Result<Vec<Versioned>, StoreError> {
+    let query = RecordQuery {
+        namespace: need.namespace.clone(),
+        kind: need.kind,
+        prefix: need.prefix.clone(),
+        cursor: None,
+        limit: need.limit,
+    };
+    Ok(store.records(query).await?.items)
+}
+
+/// A store that breaks C8. What it did cannot be known.
+fn wrong_answer(answered: bool) -> StoreError {
+    StoreError::unknown(if answered { "the store gave an answer of another kind" } else { "the store gave no answer" })
+}
