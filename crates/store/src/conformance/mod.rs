@@ -64,6 +64,7 @@ macro_rules! conformance_cases {
         $then! {
             [$($args)*]
             random {
+                random_operations_agree_with_the_naive_model,
 
             }
         }
