@@ -26,7 +26,8 @@ struct Backlog {
 
 impl Backlog {
     fn new() -> Self {
-        let names = (Namespace::new("default").unwrap(), PoolName::new("work").unwrap(), TaskId::new("template").unwrap());
+        let names =
+            (Namespace::new("default").unwrap(), PoolName::new("work").unwrap(), TaskId::new("template").unwrap());
         let envelope = TaskEnvelope::json(Kind::new("asked").unwrap(), "{}");
         let policy = Profile::Embedded.settings().policy;
         let template = Spec::new(names.0, names.1, names.2, envelope, policy, NOON);

@@ -1,0 +1,30 @@
+//! Which language a person reads, and the few texts of this command in both.
+
+use clap::ValueEnum;
+
+/// A language of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Lang {
+    /// English.
+    En,
+    /// Japanese.
+    Ja,
+}
+
+impl Lang {
+    /// By `LC_ALL`, `LC_MESSAGES` or `LANG`, in this order; English where none is Japanese.
+    pub(crate) fn from_environment() -> Self {
+        let set = ["LC_ALL", "LC_MESSAGES", "LANG"]
+            .iter()
+            .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        if set.is_some_and(|value| value.starts_with("ja")) { Self::Ja } else { Self::En }
+    }
+
+    /// The text of this language.
+    pub(crate) const fn pick(self, en: &'static str, ja: &'static str) -> &'static str {
+        match self {
+            Self::En => en,
+            Self::Ja => ja,
+        }
+    }
+}
