@@ -72,7 +72,7 @@ mod tests {
     /// W9
     #[test]
     fn better_priority_first_then_first_in_first_out() {
-        let mut line = vec![
+        let mut line = [
             order(Priority::NORMAL, 1, "b"),
             order(Priority::LOW, 0, "z"),
             order(Priority::NORMAL, 1, "a"),

@@ -41,7 +41,7 @@ impl Timestamp {
         let wrong = || Refusal::new(ReasonCode::TimeInvalid).with("time", text.chars().take(64).collect::<String>());
         let parsed: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
         let millis = parsed.as_millisecond();
-        if millis < 0 || millis > Self::MAX.0 { Err(wrong()) } else { Ok(Self(millis)) }
+        if (0..=Self::MAX.0).contains(&millis) { Ok(Self(millis)) } else { Err(wrong()) }
     }
 
     /// How long after `earlier` this is; zero when it is not after it.

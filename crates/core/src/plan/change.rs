@@ -132,10 +132,11 @@ impl Draft<'_> {
     /// Takes a unique key for a task, or refuses and names the task that has it.
     pub(crate) fn take_unique(&mut self, spec: &Spec, unique: &Unique) -> Result<(), Stop> {
         let key = Key::unique(&spec.namespace, &unique.key);
-        if let Some(Record::Unique(held)) = self.record(&key)? {
-            if held.is_live(self.now()) && held.task != spec.id {
-                return Err(Refusal::new(ReasonCode::UniqueConflict).with("task_id", &held.task).into());
-            }
+        if let Some(Record::Unique(held)) = self.record(&key)?
+            && held.is_live(self.now())
+            && held.task != spec.id
+        {
+            return Err(Refusal::new(ReasonCode::UniqueConflict).with("task_id", &held.task).into());
         }
         let expires_at = match unique.hold {
             UniqueHold::For(span) => Some(self.now() + span),

@@ -9,7 +9,6 @@ use crate::index::Index;
 use crate::key::Key;
 use crate::plan::view::{Need, PageNeed, View};
 use crate::plan::{Plan, Stop};
-use crate::reason::Refusal;
 use crate::record::{Record, Versioned};
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -164,7 +163,7 @@ impl<'v> Draft<'v> {
         let view = self.view;
         let writes = self.writes.into_iter().filter_map(|(key, pending)| write(view, key, pending).transpose());
         let writes = writes.collect::<Result<Vec<_>, Stop>>()?;
-        Ok(Some(Commit::new(self.id, writes).map_err(Refusal::from)?))
+        Ok(Some(Commit::new(self.id, writes)?))
     }
 
     fn read(&self, key: &Key) -> Result<Option<&'v Versioned>, Stop> {

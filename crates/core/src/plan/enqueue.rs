@@ -101,10 +101,10 @@ impl Enqueue {
         let idempotency = self.idempotency.iter().map(|key| Key::idempotency(namespace, key));
         let unique = self.spec.unique.iter().map(|unique| Key::unique(namespace, &unique.key));
         for key in idempotency.chain(unique) {
-            if let Some(Record::Idempotency(held) | Record::Unique(held)) = draft.record(&key)? {
-                if held.is_live(draft.now()) {
-                    return Ok(Some(held.task));
-                }
+            if let Some(Record::Idempotency(held) | Record::Unique(held)) = draft.record(&key)?
+                && held.is_live(draft.now())
+            {
+                return Ok(Some(held.task));
             }
         }
         Ok(None)

@@ -448,7 +448,8 @@ fn a_retry_reopens_or_makes_a_new_task_and_returns_the_one_that_runs() {
 #[test]
 fn oversized_and_absurd_wishes_are_refused_and_nothing_is_written() {
     let mut shelf = Shelf::default();
-    let wishes: [(fn(&mut Spec), ReasonCode); 5] = [
+    type Wish = fn(&mut Spec);
+    let wishes: [(Wish, ReasonCode); 5] = [
         (|spec| spec.envelope.payload = vec![b' '; limits::PAYLOAD_BYTES_MAX + 1].into(), ReasonCode::PayloadTooLarge),
         (|spec| spec.run_at = Some(spec.created_at + Millis::from_days(9_999)), ReasonCode::DurationInvalid),
         (|spec| Arc::make_mut(&mut spec.policy).attempts_max = 0, ReasonCode::NumberOutOfRange),

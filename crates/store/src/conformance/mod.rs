@@ -2,6 +2,7 @@
 //!
 //! A store's tests say `ekiden_store::suite!(name, factory)` once and get all of them; there is no way to pick. The list of
 //! cases is the macro [`conformance_cases`](crate::conformance_cases), and it is the only one.
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "cases are tests: a panic is how they fail")]
 
 pub mod lab;
 pub mod model;

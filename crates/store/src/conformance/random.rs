@@ -142,7 +142,7 @@ impl Pair {
         let dice = &mut self.dice;
         if dice.chance(30) {
             let hold = *dice.pick(&[Hold::UntilFinal, Hold::UntilFinal, Hold::WhileRunning]);
-            let key = LaneKey::new(dice.pick(&["l1", "l2"])).expect("a valid id");
+            let key = LaneKey::new(one_of(dice, &["l1", "l2"])).expect("a valid id");
             spec.lane = Some(Arc::new(LaneSpec { key, width: 1 + u32::from(dice.chance(30)), hold }));
             spec.message =
                 dice.chance(20).then(|| Box::new(MessageFields { supersede: true, ..MessageFields::default() }));
@@ -170,8 +170,8 @@ impl Pair {
             policy.attempts_max = 1 + u32::from(dice.chance(70));
             policy.reopen = dice.chance(50);
         }
-        let envelope = TaskEnvelope::json(kind(*dice.pick(&["k1", "k2"])), "{}");
-        let mut spec = Spec::new(ns(), pool(*dice.pick(&["p1", "p2"])), name, envelope, policy, self.now);
+        let envelope = TaskEnvelope::json(kind(one_of(dice, &["k1", "k2"])), "{}");
+        let mut spec = Spec::new(ns(), pool(one_of(dice, &["p1", "p2"])), name, envelope, policy, self.now);
         spec.rank = Rank::from(*dice.pick(&[Priority::LOW, Priority::NORMAL, Priority::HIGH]));
         spec.run_at = dice.chance(25).then(|| self.now + Millis::new(10_000));
         spec.expires_at = dice.chance(15).then(|| self.now + Millis::new(20_000));
@@ -195,7 +195,7 @@ impl Pair {
             id: dice.op_id(self.now),
             now: self.now,
             pools,
-            kinds: if dice.chance(50) { Kinds::Any } else { Kinds::Only(vec![kind(*dice.pick(&["k1", "k2"]))]) },
+            kinds: if dice.chance(50) { Kinds::Any } else { Kinds::Only(vec![kind(one_of(dice, &["k1", "k2"]))]) },
             limit: 1 + dice.below(3),
             holder: some_runner(dice),
             lease: if dice.chance(70) { LeaseTerm::Heartbeat } else { LeaseTerm::For(Millis::from_secs(5)) },
@@ -445,8 +445,12 @@ async fn drain_tasks(store: &(impl Store + ?Sized), filter: &TaskFilter, order: 
     }
 }
 
+fn one_of(dice: &mut Entropy, names: &[&'static str]) -> &'static str {
+    names[dice.below(names.len())]
+}
+
 fn some_runner(dice: &mut Entropy) -> RunnerId {
-    runner(*dice.pick(&["r1", "r2"]))
+    runner(one_of(dice, &["r1", "r2"]))
 }
 
 fn some_event(dice: &mut Entropy, execution_no: u64) -> Event {
