@@ -1,4 +1,5 @@
 //! `ekiden dev` as a person runs it: the real binary, its output, its end.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,5 @@
 //! The complete table phase × event: asserted cell by cell, and drawn into `docs/lifecycle.md`.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
 //! How records look when they are stored. A change here is a change of every store's data: it needs a new version.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! The rules of a task's life, one law a test, and what holds after any sequence of events.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
 

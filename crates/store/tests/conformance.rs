@@ -1,4 +1,5 @@
 //! The memory store under the conformance suite: plain, behind each layer, and behind `Arc<dyn Store>`.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
 

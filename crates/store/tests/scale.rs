@@ -1,4 +1,5 @@
 //! What a claim looks at does not depend on how many tasks wait. Counted, not timed.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::sync::Arc;
 
