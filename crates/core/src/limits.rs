@@ -64,6 +64,9 @@ pub const LABELS_MAX: usize = 32;
 /// See [`LABELS_MAX`].
 pub const LABEL_BYTES_MAX: usize = 256;
 
+/// 64: how many retries by hand are followed to the task that runs now.
+pub const RETRIES_FOLLOWED_MAX: usize = 64;
+
 /// The last 10 attempts are kept in full; older ones live on in the counts.
 pub const ATTEMPTS_KEPT_MAX: usize = 10;
 

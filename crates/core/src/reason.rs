@@ -98,7 +98,7 @@ reason_codes! {
     UniqueConflict = "UNIQUE_CONFLICT",
     /// There is no such runner.
     RunnerNotFound = "RUNNER_NOT_FOUND",
-    /// This runner's incarnation was declared dead.
+    /// This runner's incarnation is over: it was declared dead, or said goodbye.
     RunnerDead = "RUNNER_DEAD",
 
     // Why a task ended.

@@ -56,16 +56,22 @@ impl Runner {
     /// A beat: the record to write, or the news that this incarnation is over and a new one must start.
     pub fn beat(&self, now: Timestamp) -> Result<Self, Refusal> {
         match self.status {
-            RunnerStatus::Running | RunnerStatus::Stopped => {
-                Ok(Self { last_heartbeat: now.max(self.last_heartbeat), status: RunnerStatus::Running, ..self.clone() })
+            RunnerStatus::Running => Ok(Self { last_heartbeat: now.max(self.last_heartbeat), ..self.clone() }),
+            // A late beat must not revive who said goodbye.
+            RunnerStatus::Stopped | RunnerStatus::Dead { .. } => {
+                Err(Refusal::new(ReasonCode::RunnerDead).with("runner_id", &self.id))
             }
-            RunnerStatus::Dead { .. } => Err(Refusal::new(ReasonCode::RunnerDead).with("runner_id", &self.id)),
         }
     }
 
     /// A clean goodbye.
     pub fn stop(&self, now: Timestamp) -> Result<Self, Refusal> {
-        Ok(Self { status: RunnerStatus::Stopped, ..self.beat(now)? })
+        match self.status {
+            RunnerStatus::Stopped => Ok(self.clone()),
+            RunnerStatus::Running | RunnerStatus::Dead { .. } => {
+                Ok(Self { status: RunnerStatus::Stopped, ..self.beat(now)? })
+            }
+        }
     }
 
     /// Declares a silent runner dead. A stopped one is declared too, as it may have left tasks behind.
@@ -148,7 +154,10 @@ mod tests {
     fn alive_means_younger_than_the_lease_to_the_millisecond() {
         assert!(runner().is_alive(at(120_999)));
         assert!(!runner().is_alive(at(121_000)));
-        assert!(!runner().stop(at(2_000)).unwrap().is_alive(at(2_000)));
+        let stopped = runner().stop(at(2_000)).unwrap();
+        assert!(!stopped.is_alive(at(2_000)));
+        assert_eq!(stopped.beat(at(2_001)).unwrap_err().code, ReasonCode::RunnerDead, "a late beat revives nobody");
+        assert_eq!(stopped.stop(at(2_001)).unwrap(), stopped);
     }
 
     #[test]

@@ -326,6 +326,9 @@ pub struct State {
     /// Whether other tasks wait for this one, so that its end must start a release.
     #[serde(default)]
     pub has_dependents: bool,
+    /// The task that runs in its place after a retry by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retried_as: Option<TaskId>,
     /// The open question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Box<Question>>,

@@ -77,6 +77,7 @@ pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) 
         late: None,
         waits_for,
         has_dependents: false,
+        retried_as: None,
         question: None,
         answer: None,
         last_error: None,

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use crate::event::Event;
-use crate::id::{LaneKey, Namespace, SweepId, TaskId};
+use crate::id::{LaneKey, Namespace, RunnerId, SweepId, TaskId};
 use crate::key::{Key, RecordKind};
 use crate::lane::{Lane, LaneMember, LaneSpec, Place, take_place};
+use crate::lease::Evidence;
 use crate::plan::draft::{Draft, Lanes};
 use crate::plan::view::PageNeed;
 use crate::plan::{Plan, Stop};
 use crate::reason::{ReasonCode, Refusal};
 use crate::record::{Record, Signal};
+use crate::runner::RunnerStatus;
 use crate::sweep::{Sweep, SweepWork};
 use crate::task::{Spec, Task};
 use crate::transition::{Change, Decision, Effects, decide};
@@ -53,7 +55,21 @@ impl Plan for Happen {
 
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Happened, Stop> {
         check_sizes(&self.event)?;
+        if let Event::LeaseLost { evidence: Evidence::RunnerDead(runner) } = &self.event {
+            check_death(draft, &self.task.namespace, runner)?;
+        }
         draft.happen(&self.task, &self.event)
+    }
+}
+
+/// A runner's death is a record, not an opinion. It is final for the incarnation, so it need not be guarded; and a record
+/// that is gone was dead or stopped long before.
+fn check_death(draft: &Draft<'_>, namespace: &Namespace, runner: &RunnerId) -> Result<(), Stop> {
+    match draft.record(&Key::runner(namespace, runner))? {
+        Some(Record::Runner(found)) if !matches!(found.status, RunnerStatus::Dead { .. }) => {
+            Err(Refusal::new(ReasonCode::LeaseAlive).with("runner_id", runner).into())
+        }
+        _ => Ok(()),
     }
 }
 

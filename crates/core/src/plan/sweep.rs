@@ -113,7 +113,8 @@ fn apply(draft: &mut Draft<'_>, sweep: &Sweep, item: &SweepItem) -> Result<bool,
             if meant { draft.happen(&item.key, &event).map(|_| true) } else { Ok(false) }
         }
         SweepWork::Retry(filter) => {
-            let meant = meant(draft, item, sweep, |task| filter.matches(task))?;
+            // What was retried before has a task in its place, which is judged by itself.
+            let meant = meant(draft, item, sweep, |task| filter.matches(task) && task.state.retried_as.is_none())?;
             if meant { retry(draft, item) } else { Ok(false) }
         }
         SweepWork::Purge(filter) => {

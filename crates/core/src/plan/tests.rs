@@ -443,6 +443,11 @@ fn a_retry_reopens_or_makes_a_new_task_and_returns_the_one_that_runs() {
     }
     assert_eq!(shelf.task("new").spec.retry_of, Some(TaskId::new("b").unwrap()));
     assert_eq!(shelf.task("b").state.phase, Phase::Dead, "dead tasks are kept");
+    let twice = shelf.run(&Retry { task: key("b"), new_id: TaskId::new("newer").unwrap() }).unwrap();
+    assert_eq!(twice, Enqueued::Existing(TaskId::new("new").unwrap()), "pressing twice runs once");
+    die(&mut shelf, "new");
+    let again = shelf.run(&Retry { task: key("b"), new_id: TaskId::new("newest").unwrap() }).unwrap();
+    assert_eq!(again.id().as_str(), "newest", "when the task in its place died too, the next one takes it");
 }
 
 #[test]

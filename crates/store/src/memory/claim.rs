@@ -1,7 +1,7 @@
 //! Claims on the memory store: the heads of the asked lines are merged, so the cost follows the lines, not the backlog.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -18,6 +18,9 @@ use ekiden_core::time::Timestamp;
 use super::Shelf;
 use crate::op::{Answer, Claimed};
 use crate::store::Hint;
+
+/// Tasks of a line that are not due yet, earliest first.
+type Waiting = BTreeSet<(Timestamp, TaskId)>;
 
 /// A line that the claim asks for: its pool (by place in the claim) and its kind.
 struct Asked {
@@ -155,7 +158,7 @@ impl Shelf {
         &'a self,
         claim: &'a Claim,
         pool: &'a ClaimPool,
-    ) -> Box<dyn Iterator<Item = (&'a Line, &'a std::collections::BTreeSet<(Timestamp, TaskId)>)> + 'a> {
+    ) -> Box<dyn Iterator<Item = (&'a Line, &'a Waiting)> + 'a> {
         match &claim.kinds {
             Kinds::Only(kinds) => {
                 Box::new(kinds.iter().filter_map(move |kind| self.indexes.waiting.get_key_value(&line(pool, kind))))
