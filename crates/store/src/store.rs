@@ -20,7 +20,8 @@ use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, Ta
 /// - **C1** All writes of a commit happen, or none.
 /// - **C2** `Absent` is met when there is no record, `At` when the record has exactly that revision, `Any` always. An
 ///   unmet expectation is answered by [`Conflict`](crate::Conflict) with the record found for every unmet key.
-/// - **C3** A put replaces record and index entries. It changes the revision, even when the content stays the same.
+/// - **C3** A put replaces record and index entries. It changes the revision, even when the content stays the same. A key
+///   never gets a revision again that it once had, also after its record was deleted and made anew.
 /// - **C4** A record remembers the commit that created it and the op that put it last. Deleting forgets both.
 /// - **C5** A repeated commit changes nothing and is answered Applied if any of its puts finds its id in `created_by` or
 ///   `last`, or if it holds only deletes and nothing is left to delete. Otherwise its expectations are looked at anew, and a
@@ -28,7 +29,8 @@ use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, Ta
 ///   two minutes ([`COMMIT_RETRY`](ekiden_core::limits::COMMIT_RETRY)).
 /// - **C6** An add creates an absent counter with its number. It changes the revision, but neither `created_by` of an
 ///   existing counter nor `last`.
-/// - **C7** A delete with `Any` of an absent record is applied; with `At` it is a conflict that found nothing.
+/// - **C7** A delete with `Any` of an absent record is applied; with `At`, in a commit that is not deletes alone (C5), it is
+///   a conflict that found nothing.
 ///
 /// **Apply**
 /// - **C8** One answer an op, in order. Ops run in order, later commits see earlier ones, and a conflict or error of one op
@@ -60,7 +62,8 @@ use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, Ta
 ///   is not the end. Following the cursors gives every task that matched all along exactly once.
 /// - **C21** `counts` gives all nine phases at a cost that does not grow with the tasks, and says whether it is exact.
 /// - **C22** Namespaces are isolated: no answer and no write crosses them, unless a caller names two.
-/// - **C23** A hint may be lost or wrong; nothing depends on it. An applied commit that makes a task claimable gives one.
+/// - **C23** A hint may be lost or wrong; nothing depends on it. An applied commit gives one for each task that it makes
+///   claimable and for each record that it changes.
 /// - **C24** After `close` every call is refused with `STORE_CLOSED`, and nothing is written.
 ///
 /// [`promote`]: ekiden_core::claim::promote

@@ -1,6 +1,8 @@
 //! What the cases work with: a fresh store, a clock that they set, ids that a seed repeats, and short words for long requests.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::future::Future;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -10,18 +12,19 @@ use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::commit::{Action, Commit, Expect, Write};
 use ekiden_core::event::Event;
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{Kind, Namespace, OpId, PoolName, RunnerId, TaskId};
+use ekiden_core::id::{Kind, Namespace, OpId, PoolName, QuestionId, RunnerId, TaskId, UniqueKey};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::{Key, RecordKind};
-use ekiden_core::lease::Token;
+use ekiden_core::lease::{Token, Until};
 use ekiden_core::plan::{Enqueue, Enqueued, Happen, Happened, Plan};
 use ekiden_core::pool::Profile;
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::{Record, Revision, Versioned};
 use ekiden_core::retry::FailureKind;
-use ekiden_core::task::{Phase, Spec, Task, TaskEnvelope};
+use ekiden_core::task::{Phase, Question, Spec, Task, TaskEnvelope};
 use ekiden_core::time::{Millis, Timestamp};
-use ekiden_core::transition::Start;
+use ekiden_core::transition::{Decision, Start, birth, decide};
+use ekiden_core::unique::KeyRecord;
 
 use super::Factory;
 use crate::entropy::Entropy;
@@ -78,6 +81,16 @@ pub fn runner(name: &str) -> RunnerId {
 /// The key of a task of the cases' namespace.
 pub fn task_key(name: &str) -> Key {
     Key::task(&ns(), &id(name))
+}
+
+/// The key of a plain record without index entries.
+pub fn note_key(name: &str) -> Key {
+    Key::unique(&ns(), &UniqueKey::new(name).expect("a valid id"))
+}
+
+/// A plain record without index entries: a unique key that some task holds.
+pub fn note(text: &str) -> Record {
+    Record::Unique(KeyRecord { task: id(text), expires_at: None })
 }
 
 impl Lab {
@@ -186,7 +199,7 @@ impl Lab {
     /// Carries out a plan that the rules must refuse.
     pub async fn refused<P: Plan + Sync>(&self, plan: &P) -> ReasonCode
     where
-        P::Done: Send + std::fmt::Debug,
+        P::Done: Send + Debug,
     {
         self.run(plan).await.expect_err("the rules refuse this").code()
     }
@@ -228,6 +241,51 @@ impl Lab {
     pub async fn end_attempt(&self, task: &Task) -> Arc<Task> {
         let event = Event::AttemptEnded { token: Token(task.state.execution_no), stage: Stage::Verified };
         self.changed(task.id().as_str(), event).await
+    }
+
+    /// A task as the rules would make it, not stored.
+    pub fn newborn(&self, spec: Spec, start: Start) -> Task {
+        let state = birth(&spec, start, Vec::new(), self.now()).state;
+        Task { spec: Arc::new(spec), state }
+    }
+
+    /// A task after an event that must change it, by the rules alone.
+    pub fn after(&self, task: &Task, event: &Event) -> Task {
+        match decide(task, event, self.now()) {
+            Ok(Decision::Change(change)) => Task { spec: task.spec.clone(), state: change.state },
+            other => panic!("expected a change of {}, got {other:?}", task.id()),
+        }
+    }
+
+    /// A task in a phase as the rules would bring it there, not stored. `runner-1` holds or held it.
+    pub fn in_phase(&self, spec: Spec, phase: Phase) -> Task {
+        let token = Token(1);
+        let (claim, holder) = (self.op(), runner("runner-1"));
+        let claimed = Event::Claimed { claim, holder, until: Until::Heartbeat, counted: false };
+        let failed = |kind| Event::Failed { token, kind, error: Arc::from("oops") };
+        let end = match phase {
+            Phase::Pending => return self.newborn(spec, Start::Held),
+            Phase::Queued => return self.newborn(spec, Start::Released),
+            Phase::Blocked => {
+                let state = birth(&spec, Start::Released, vec![id("a parent")], self.now()).state;
+                return Task { spec: Arc::new(spec), state };
+            }
+            Phase::Running => return self.after(&self.newborn(spec, Start::Released), &claimed),
+            Phase::RetryScheduled => failed(FailureKind::Retryable),
+            Phase::Dead => failed(FailureKind::Permanent),
+            Phase::Succeeded => Event::Succeeded { token, result: None },
+            Phase::NeedsInput => Event::Asked { token, question: Box::new(question("which?")) },
+            Phase::Cancelled => {
+                let event = Event::CancelRequested { reason: ReasonCode::CancelRequested, note: None };
+                return self.after(&self.newborn(spec, Start::Released), &event);
+            }
+        };
+        self.after(&self.in_phase(spec, Phase::Running), &end)
+    }
+
+    /// Stores a task as it is.
+    pub async fn store_task(&self, task: Task) -> Revision {
+        self.put(&Key::task(&task.spec.namespace, task.id()), Expect::Absent, Record::from(task)).await
     }
 
     /// A task as stored.
@@ -346,14 +404,15 @@ impl Lab {
         let mut names = Vec::new();
         let mut cursor = None;
         loop {
-            let query = TaskQuery { filter: filter.clone(), order, cursor, limit };
+            let query = TaskQuery { filter: filter.clone(), order, cursor: cursor.clone(), limit };
             let page = self.store().tasks(query).await.expect("a read on a store without faults");
             assert!(page.items.len() <= limit, "a page holds no more than was asked for");
             names.extend(page.items.iter().map(|versioned| versioned.key.name.to_string()));
-            cursor = page.cursor;
-            if cursor.is_none() {
+            if page.cursor.is_none() {
                 return names;
             }
+            assert_ne!(page.cursor, cursor, "a cursor leads on, or its pages would never end");
+            cursor = page.cursor;
         }
     }
 
@@ -362,13 +421,15 @@ impl Lab {
         let mut names = Vec::new();
         let mut cursor = None;
         loop {
-            let query = RecordQuery { namespace: ns(), kind, prefix: prefix.to_owned(), cursor, limit };
+            let query = RecordQuery { namespace: ns(), kind, prefix: prefix.to_owned(), cursor: cursor.clone(), limit };
             let page = self.store().records(query).await.expect("a read on a store without faults");
+            assert!(page.items.len() <= limit, "a page holds no more than was asked for");
             names.extend(page.items.iter().map(|versioned| versioned.key.name.to_string()));
-            cursor = page.cursor;
-            if cursor.is_none() {
+            if page.cursor.is_none() {
                 return names;
             }
+            assert_ne!(page.cursor, cursor, "a cursor leads on, or its pages would never end");
+            cursor = page.cursor;
         }
     }
 
@@ -376,6 +437,46 @@ impl Lab {
     pub async fn counts(&self) -> Counts {
         let scope = CountScope { namespace: ns(), pool: None };
         self.store().counts(scope).await.expect("a read on a store without faults")
+    }
+
+    /// Asserts that a question gets this answer: at once where the index is exact, soon where it lags.
+    pub async fn soon<T, F>(&self, expected: T, ask: impl Fn() -> F)
+    where
+        T: PartialEq + Debug,
+        F: Future<Output = T>,
+    {
+        let exact = self.store().info().exact_index;
+        let patience = tokio::time::timeout(INDEX_LAG_MAX, async {
+            while !exact && ask().await != expected {
+                tokio::task::yield_now().await;
+            }
+        });
+        let _ = patience.await;
+        assert_eq!(ask().await, expected, "where the index is exact at once, otherwise within {INDEX_LAG_MAX:?}");
+    }
+
+    /// Asserts what a list says is due by now.
+    pub async fn lists_due(&self, index: DueIndex, expected: &[&str]) {
+        self.soon(texts(expected), || self.due(index)).await;
+    }
+
+    /// Asserts what a filter lists, oldest first.
+    pub async fn lists(&self, filter: TaskFilter, expected: &[&str]) {
+        self.soon(texts(expected), || self.list(filter.clone(), ListOrder::OldestFirst, 100)).await;
+    }
+
+    /// Every record of the cases' namespace but tasks, and these tasks: to see that nothing changed.
+    pub async fn snapshot(&self, tasks: &[&str]) -> Vec<Versioned> {
+        let keys = tasks.iter().map(|name| task_key(name)).collect();
+        let tasks = self.store().get(keys).await.expect("a read on a store without faults");
+        let mut all: Vec<Versioned> = tasks.into_iter().flatten().collect();
+        for kind in RecordKind::ALL.into_iter().filter(|kind| *kind != RecordKind::Task) {
+            let query = RecordQuery { namespace: ns(), kind, prefix: String::new(), cursor: None, limit: 1_000 };
+            let page = self.store().records(query).await.expect("a read on a store without faults");
+            assert_eq!(page.cursor, None, "a case holds few records");
+            all.extend(page.items);
+        }
+        all
     }
 
     /// What must hold after every case: no damage, and counts that agree with the listing where they call themselves exact.
@@ -416,4 +517,39 @@ pub fn check(key: Key, expect: Expect) -> Write {
 /// An addition to a counter.
 pub fn add(key: Key, by: i64) -> Write {
     Write { key, expect: Expect::Any, action: Action::Add(by) }
+}
+
+/// A delete of a record as it was read.
+pub fn delete_at(key: Key, revision: Revision) -> Write {
+    Write { key, expect: Expect::At(revision), action: Action::Delete }
+}
+
+/// The revisions of a commit that must be applied.
+pub fn applied(answer: Answer) -> Vec<Option<Revision>> {
+    match answer {
+        Answer::Applied(applied) => applied.revisions,
+        other => panic!("expected an applied commit, got {other:?}"),
+    }
+}
+
+/// What a commit that must conflict found, by key.
+pub fn found(answer: Answer) -> Vec<(Key, Option<Versioned>)> {
+    match answer {
+        Answer::Conflict(mut conflict) => {
+            conflict.found.sort_by(|a, b| a.0.cmp(&b.0));
+            conflict.found
+        }
+        other => panic!("expected a conflict, got {other:?}"),
+    }
+}
+
+/// A question without choices or deadline.
+pub fn question(text: &str) -> Question {
+    let id = QuestionId::new("q-1").expect("a valid id");
+    Question { id, text: Arc::from(text), choices: Vec::new(), deadline: None, default: None }
+}
+
+/// Names as a question answers them.
+pub fn texts(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
 }
