@@ -133,7 +133,7 @@ impl Draft<'_> {
     pub(crate) fn take_unique(&mut self, spec: &Spec, unique: &Unique) -> Result<(), Stop> {
         let key = Key::unique(&spec.namespace, &unique.key);
         if let Some(Record::Unique(held)) = self.record(&key)? {
-            if held.is_live(self.now()) && held.task != spec.id {
+            if held.is_live(self.now()) && held.task != spec.id && !spec.may_take_over(&held) {
                 return Err(Refusal::new(ReasonCode::UniqueConflict).with("task_id", &held.task).into());
             }
         }
@@ -221,7 +221,10 @@ impl Draft<'_> {
         };
         let first = self.page(&need)?.into_iter().next();
         let Some((number, next)) = first.and_then(|first| Some((first.key, member(first.record)?))) else {
-            found.waiting = 0;
+            // A draft that moves several members may have used up its page; others wait beyond it, for the sweep.
+            if self.page_is_whole(&need)? {
+                found.waiting = 0;
+            }
             return Ok(false);
         };
         let key = Key::task(namespace, &next);

@@ -128,6 +128,12 @@ impl<'v> Draft<'v> {
         Ok(page.iter().filter(|versioned| !deleted(versioned)).cloned().collect())
     }
 
+    /// Whether a page holds all there is. A full one may go on beyond what was read.
+    pub fn page_is_whole(&self, need: &PageNeed) -> Result<bool, Stop> {
+        let page = self.view.page(need).ok_or_else(|| Stop::Need(vec![Need::Page(need.clone())]))?;
+        Ok(page.len() < need.limit)
+    }
+
     /// Writes a record, guarded by what was read.
     pub fn put(&mut self, key: Key, record: impl Into<Record>) {
         self.writes.insert(key, Pending::Guarded(Change::Put(record.into())));
