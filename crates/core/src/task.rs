@@ -20,7 +20,7 @@ use crate::payload;
 use crate::pool::Policy;
 use crate::reason::{ReasonCode, Refusal};
 use crate::time::Timestamp;
-use crate::unique::Unique;
+use crate::unique::{KeyRecord, Unique};
 
 macro_rules! phases {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
@@ -233,6 +233,11 @@ impl Spec {
             message.check()?;
         }
         self.policy.check()
+    }
+
+    /// Whether a key is held by the task that this one repeats, which hands it on.
+    pub(crate) fn may_take_over(&self, held: &KeyRecord) -> bool {
+        self.retry_of.as_ref() == Some(&held.task)
     }
 
     /// The task's place among the claimable.

@@ -46,8 +46,9 @@ use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, Ta
 /// - **C12** No task goes to two live claims.
 /// - **C13** The smallest order first, over all lines that the claim asks for. Where several claim at once, a store may
 ///   let a task be overtaken by at most [`CLAIM_WINDOW_MAX`](ekiden_core::limits::CLAIM_WINDOW_MAX) others a claim.
-/// - **C14** The same claim id gives the tasks that it took and still holds, and takes no others. A store whose index
-///   lags may fail to find them and take others; a holder therefore gives back what it holds and does not run.
+/// - **C14** The same claim id gives the tasks that it took and still holds, cancelled ones too until their attempt has
+///   ended; while there are any, it takes no others. A store whose index lags may fail to find them and take others; a
+///   holder therefore gives back what it holds and does not run.
 /// - **C15** A claim promotes due entries of the lines that it asks for, at most 256 and as [`promote`] allows, before it
 ///   takes the first; a store may promote fewer, or take a due task directly.
 /// - **C16** A pool with a limit never runs more than it: the counter is read and raised with each task's own write, by

@@ -151,6 +151,7 @@ impl Draft<'_> {
         if let Some(Record::Unique(held)) = self.record(&key)?
             && held.is_live(self.now())
             && held.task != spec.id
+            && !spec.may_take_over(&held)
         {
             return Err(Refusal::new(ReasonCode::UniqueConflict).with("task_id", &held.task).into());
         }
@@ -212,7 +213,11 @@ impl Draft<'_> {
                 if !found.can_admit() {
                     break;
                 }
-                admitted += usize::from(self.admit_next(namespace, lane, &mut found)?);
+                match self.admit_next(namespace, lane, &mut found)? {
+                    Next::Admitted => admitted += 1,
+                    Next::Cleared => {}
+                    Next::OutOfSight => break,
+                }
             }
         }
         if found.can_admit() {
@@ -228,7 +233,7 @@ impl Draft<'_> {
 
     /// Takes the first who waits out of the line and gives it a place, unless it is not waiting any more: a foreign program
     /// may have cancelled it, and then only its number is cleared away.
-    fn admit_next(&mut self, namespace: &Namespace, lane: &LaneKey, found: &mut Lane) -> Result<bool, Stop> {
+    fn admit_next(&mut self, namespace: &Namespace, lane: &LaneKey, found: &mut Lane) -> Result<Next, Stop> {
         let prefix = Key::prefix(lane.as_str());
         let need = PageNeed {
             kind: RecordKind::LaneMember,
@@ -238,8 +243,11 @@ impl Draft<'_> {
         };
         let first = self.page(&need)?.into_iter().next();
         let Some((number, next)) = first.and_then(|first| Some((first.key, member(first.record)?))) else {
+            if !self.page_is_whole(&need)? {
+                return Ok(Next::OutOfSight);
+            }
             found.waiting = 0;
-            return Ok(false);
+            return Ok(Next::Cleared);
         };
         let key = Key::task(namespace, &next);
         let waiting = self
@@ -248,14 +256,24 @@ impl Draft<'_> {
         self.delete(number);
         let Some(task) = waiting else {
             found.waiting = found.waiting.saturating_sub(1);
-            return Ok(false);
+            return Ok(Next::Cleared);
         };
         let mut admitted = Arc::unwrap_or_clone(task);
         take_place(&mut admitted.state, self.now());
         found.admit(&next);
         self.put(key, admitted);
-        Ok(true)
+        Ok(Next::Admitted)
     }
+}
+
+/// What became of the first who waits in a lane.
+enum Next {
+    /// It has a place.
+    Admitted,
+    /// There was nobody any more; the line is shorter by that.
+    Cleared,
+    /// This commit took all that it could see out of the line. Who comes next is a sweep's to find.
+    OutOfSight,
 }
 
 fn member(record: Record) -> Option<TaskId> {

@@ -127,6 +127,12 @@ impl<'v> Draft<'v> {
         Ok(page.iter().filter(|versioned| !deleted(versioned)).cloned().collect())
     }
 
+    /// Whether a page holds all there is. A full one may go on beyond what was read.
+    pub fn page_is_whole(&self, need: &PageNeed) -> Result<bool, Stop> {
+        let page = self.view.page(need).ok_or_else(|| Stop::Need(vec![Need::Page(need.clone())]))?;
+        Ok(page.len() < need.limit)
+    }
+
     /// Writes a record, guarded by what was read.
     pub fn put(&mut self, key: Key, record: impl Into<Record>) {
         self.writes.insert(key, Pending::Guarded(Change::Put(record.into())));
@@ -137,9 +143,14 @@ impl<'v> Draft<'v> {
         self.writes.insert(key, Pending::Guarded(Change::Delete));
     }
 
-    /// Deletes a record whatever is there. For records that only this task can own.
+    /// Deletes a record whatever is there. For records that only this task can own. What this draft itself would put is no
+    /// such record yet: another may own it by the time of the commit, so its guard stays.
     pub fn delete_blind(&mut self, key: Key) {
-        self.writes.insert(key, Pending::Blind(Change::Delete));
+        let pending = match self.writes.get(&key) {
+            Some(Pending::Guarded(_)) => Pending::Guarded(Change::Delete),
+            _ => Pending::Blind(Change::Delete),
+        };
+        self.writes.insert(key, pending);
     }
 
     /// Makes the commit depend on a record that it does not change.

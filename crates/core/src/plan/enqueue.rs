@@ -77,7 +77,8 @@ impl Plan for Enqueue {
             add_edge(draft, spec, parent)?;
         }
         for parent in parents.failed {
-            task = draft.happen(&key, &Event::DependencyFailed { parent })?.task().clone();
+            task = draft.happen(&key, &Event::DependencyFailed { parent: parent.clone() })?.task().clone();
+            add_edge_to_failed(draft, &task, &parent)?;
         }
         Ok(Enqueued::New(task))
     }
@@ -103,6 +104,7 @@ impl Enqueue {
         for key in idempotency.chain(unique) {
             if let Some(Record::Idempotency(held) | Record::Unique(held)) = draft.record(&key)?
                 && held.is_live(draft.now())
+                && !self.spec.may_take_over(&held)
             {
                 return Ok(Some(held.task));
             }
@@ -139,7 +141,8 @@ impl Enqueue {
     }
 }
 
-/// The tasks of a lane: those with a place, then the first who wait. Each newer message cancels its elders, so there are few.
+/// The tasks of a lane: those with a place, then the first who wait. Each superseding message cancels its elders, so there
+/// are few; where a lane mixes both sorts, elders beyond the first page are delivered before it.
 fn lane_tasks(draft: &Draft<'_>, spec: &Spec, lane: &LaneSpec) -> Result<Vec<TaskId>, Stop> {
     let Some(Record::Lane(found)) = draft.record(&Key::lane(&spec.namespace, &lane.key))? else {
         return Ok(Vec::new());
@@ -196,7 +199,8 @@ impl Plan for AddParents {
             add_edge(draft, &spec, parent)?;
         }
         for parent in parents.failed {
-            draft.happen(&self.task, &Event::DependencyFailed { parent })?;
+            let told = draft.happen(&self.task, &Event::DependencyFailed { parent: parent.clone() })?;
+            add_edge_to_failed(draft, told.task(), &parent)?;
         }
         draft.task(&self.task)?.ok_or_else(|| ReasonCode::TaskNotFound.into())
     }
@@ -242,6 +246,24 @@ fn add_edge(draft: &mut Draft<'_>, spec: &Spec, parent: &TaskId) -> Result<(), S
         _ => draft.check(key),
     }
     draft.put(edge, Record::Edge(Edge { parent: parent.clone(), child: spec.id.clone() }));
+    Ok(())
+}
+
+/// A child that stays blocked has an edge from a parent that can be reopened: should that succeed yet, it must find the
+/// child. The parent is always written, so that it is neither reopened nor purged unseen.
+fn add_edge_to_failed(draft: &mut Draft<'_>, child: &Task, parent: &TaskId) -> Result<(), Stop> {
+    let namespace = &child.spec.namespace;
+    let key = Key::task(namespace, parent);
+    let found = draft.task(&key)?.filter(|_| child.state.waits_for.contains(parent));
+    let Some(failed) = found.filter(|failed| failed.spec.policy.reopen && failed.state.phase == Phase::Dead) else {
+        return Ok(());
+    };
+    let edge = Key::edge(namespace, parent, child.id());
+    draft.need(std::slice::from_ref(&edge))?;
+    let mut marked = Arc::unwrap_or_clone(failed);
+    marked.state.has_dependents = true;
+    draft.put(key, marked);
+    draft.put(edge, Record::Edge(Edge { parent: parent.clone(), child: child.id().clone() }));
     Ok(())
 }
 

@@ -14,6 +14,9 @@ use crate::sweep::Sweep;
 use crate::task::{Origin, Task};
 use crate::unique::UniqueHold;
 
+/// 8: how many edges that nobody needs any more one purge clears away. A parent with more takes several purges.
+const EDGES_A_PURGE_MAX: usize = 8;
+
 /// The event for a task that the given list says is due. The decision itself is made on the record, not on the list.
 pub fn due_event(index: DueIndex, task: Key) -> Option<Happen> {
     let event = match index {
@@ -100,7 +103,7 @@ impl Plan for Purge {
 }
 
 impl Purge {
-    fn may_go(&self, draft: &Draft<'_>, task: &Task) -> Result<bool, Stop> {
+    fn may_go(&self, draft: &mut Draft<'_>, task: &Task) -> Result<bool, Stop> {
         let ended = task.state.phase.is_final() && task.state.lease.is_none() && task.spec.origin == Origin::Ours;
         let record = Record::Task(std::sync::Arc::new(task.clone()));
         let due = Index::of(&self.task, &record).due_at(DueIndex::Purge).is_some_and(|at| at <= draft.now());
@@ -111,11 +114,31 @@ impl Purge {
         if !task.state.has_dependents {
             return Ok(true);
         }
-        // Children that still wait need this parent's end, and so does a release under way.
-        let namespace = &task.spec.namespace;
-        let prefix = Key::prefix(task.id().as_str());
-        let edges = PageNeed { kind: RecordKind::Edge, namespace: namespace.clone(), prefix, limit: 1 };
-        let sweep = Key::sweep(namespace, &Sweep::release_id(task.id()));
-        Ok(draft.page(&edges)?.is_empty() && draft.record(&sweep)?.is_none())
+        // A release under way needs its parent, and so do children that still wait for its end.
+        let sweep = Key::sweep(&task.spec.namespace, &Sweep::release_id(task.id()));
+        Ok(draft.record(&sweep)?.is_none() && clear_edges(draft, task)?)
     }
+}
+
+/// A failure leaves the edges to those whom it blocks. They go with the parent when none of these waits any more.
+fn clear_edges(draft: &mut Draft<'_>, parent: &Task) -> Result<bool, Stop> {
+    let namespace = &parent.spec.namespace;
+    let prefix = Key::prefix(parent.id().as_str());
+    let need = PageNeed { kind: RecordKind::Edge, namespace: namespace.clone(), prefix, limit: EDGES_A_PURGE_MAX };
+    let edges = draft.page(&need)?;
+    let children: Vec<Key> = edges
+        .iter()
+        .filter_map(|edge| if let Record::Edge(edge) = &edge.record { Some(&edge.child) } else { None })
+        .map(|child| Key::task(namespace, child))
+        .collect();
+    draft.need(&children)?;
+    for child in &children {
+        if draft.task(child)?.is_some_and(|child| child.state.waits_for.contains(parent.id())) {
+            return Ok(false);
+        }
+    }
+    for edge in edges {
+        draft.delete(edge.key);
+    }
+    draft.page_is_whole(&need)
 }

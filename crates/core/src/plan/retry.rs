@@ -12,7 +12,6 @@ use crate::plan::{Plan, Stop};
 use crate::reason::{ReasonCode, Refusal};
 use crate::task::{Origin, Phase, Spec, Task};
 use crate::transition::Start;
-use crate::unique::UniqueHold;
 
 /// Runs a task again: reopened where its policy allows, otherwise as a new task that points at it. A task that was retried
 /// before leads to the task that runs in its place, so that pressing twice runs once.
@@ -55,8 +54,6 @@ impl Retry {
             created_at: draft.now(),
             run_at: None,
             expires_at: task.spec.expires_at.filter(|end| *end > draft.now()),
-            // A key that outlives its task stays with the first one; it would answer for the new one otherwise.
-            unique: task.spec.unique.clone().filter(|unique| unique.hold == UniqueHold::WhileOpen),
             retry_of: Some(task.id().clone()),
             origin: Origin::Ours,
             ..Spec::clone(&task.spec)

@@ -130,11 +130,15 @@ fn meant(draft: &Draft<'_>, item: &SweepItem, sweep: &Sweep, matches: impl Fn(&T
     Ok(draft.task(&item.key)?.is_some_and(|task| task.spec.created_at <= sweep.created_at && matches(&task)))
 }
 
-/// A refusal of one task does not stop the sweep; it is passed over and counted.
+/// A refusal of one task does not stop the sweep: it is passed over, counted, and what was drafted for it is dropped.
 fn retry(draft: &mut Draft<'_>, item: &SweepItem) -> Result<bool, Stop> {
+    let before = draft.clone();
     match (Retry { task: item.key.clone(), new_id: item.new_id.clone() }).draft(draft) {
         Ok(_) => Ok(true),
-        Err(Stop::Refused(_)) => Ok(false),
+        Err(Stop::Refused(_)) => {
+            *draft = before;
+            Ok(false)
+        }
         Err(need) => Err(need),
     }
 }

@@ -12,15 +12,18 @@ use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::commit::{Action, Commit, Expect, Write};
 use ekiden_core::event::Event;
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{Kind, Namespace, OpId, PoolName, QuestionId, RunnerId, TaskId, UniqueKey};
+use ekiden_core::id::{Kind, LaneKey, Namespace, OpId, PoolName, QuestionId, RunnerId, TaskId, UniqueKey};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lease::{Token, Until};
-use ekiden_core::plan::{Enqueue, Enqueued, Happen, Happened, Plan};
-use ekiden_core::pool::Profile;
+use ekiden_core::plan::{
+    Draft, Enqueue, Enqueued, Happen, Happened, Lanes, Need, Plan, Stop, SweepItem, SweepStep, Swept, View,
+};
+use ekiden_core::pool::{Policy, Profile};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::{Record, Revision, Versioned};
 use ekiden_core::retry::FailureKind;
+use ekiden_core::sweep::{Sweep, SweepWork};
 use ekiden_core::task::{Phase, Question, Spec, Task, TaskEnvelope};
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::{Decision, Start, birth, decide};
@@ -30,7 +33,7 @@ use super::Factory;
 use crate::entropy::Entropy;
 use crate::ext::{PlanError, StoreExt};
 use crate::op::{Answer, Claimed, Op};
-use crate::query::{CountScope, Counts, DueQuery, ListOrder, RecordQuery, TaskQuery};
+use crate::query::{CountScope, Counts, DueQuery, ListOrder, Page, RecordQuery, TaskQuery};
 use crate::store::{CheckDepth, Store};
 
 /// 2026-11-15T12:00:00Z: when every case begins.
@@ -76,6 +79,11 @@ pub fn id(name: &str) -> TaskId {
 /// A runner id by name.
 pub fn runner(name: &str) -> RunnerId {
     RunnerId::new(name).expect("a valid id")
+}
+
+/// A lane by name.
+pub fn lane(name: &str) -> LaneKey {
+    LaneKey::new(name).expect("a valid id")
 }
 
 /// The key of a task of the cases' namespace.
@@ -132,6 +140,11 @@ impl Lab {
         self.entropy.lock().unwrap_or_else(PoisonError::into_inner).op_id(self.now())
     }
 
+    /// A new name for a task.
+    pub fn task_id(&self) -> TaskId {
+        self.entropy.lock().unwrap_or_else(PoisonError::into_inner).task_id(self.now())
+    }
+
     /// Kills the store and opens it again. False where nothing survives, and then the store says so.
     pub async fn reopen(&self) -> bool {
         let old = self.store();
@@ -169,6 +182,21 @@ impl Lab {
         self.enqueue_spec(spec).await
     }
 
+    /// The policy of the cases' tasks, with changes.
+    pub fn policy(&self, change: impl FnOnce(&mut Policy)) -> Arc<Policy> {
+        let mut policy = Profile::Embedded.settings().policy;
+        change(Arc::make_mut(&mut policy));
+        policy
+    }
+
+    /// Enqueues many tasks in few calls.
+    pub async fn enqueue_many(&self, specs: Vec<Spec>) {
+        let plans: Vec<_> = specs.into_iter().map(|spec| (self.op(), self.plan_of(spec))).collect();
+        for done in self.store().run_all(&plans, self.now()).await {
+            assert!(matches!(done, Ok(Enqueued::New(_))), "expected a new task, got {done:?}");
+        }
+    }
+
     /// The plan that enqueues a spec: released, without parents or key.
     pub fn plan_of(&self, spec: Spec) -> Enqueue {
         Enqueue { spec: Arc::new(spec), start: Start::Released, parents: Vec::new(), idempotency: None }
@@ -202,6 +230,27 @@ impl Lab {
         P::Done: Send + Debug,
     {
         self.run(plan).await.expect_err("the rules refuse this").code()
+    }
+
+    /// Drafts the commit of a plan from what is there now, and sends nothing: for races, and several ops in one call.
+    pub async fn draft<P: Plan + Sync>(&self, plan: &P, lanes: Lanes) -> Commit {
+        let (id, mut view) = (self.op(), View::default());
+        loop {
+            let needs = match Draft::of(plan, id, &view, self.now(), lanes) {
+                Ok((_, commit)) => return commit.expect("a plan that writes something"),
+                Err(Stop::Refused(refusal)) => panic!("the rules refuse this: {refusal}"),
+                Err(Stop::Need(needs)) => needs,
+            };
+            for need in needs {
+                match need {
+                    Need::Record(key) => view.insert(key.clone(), self.get(&key).await),
+                    Need::Page(need) => {
+                        let page = self.records(need.kind, &need.prefix, None, need.limit).await;
+                        view.insert_page(need, page.items);
+                    }
+                }
+            }
+        }
     }
 
     /// Lets an event happen to a task.
@@ -353,6 +402,22 @@ impl Lab {
         assert!(claimed.tasks.is_empty(), "nothing must be claimable, got {:?}", tasks_of(claimed));
     }
 
+    /// Claims exactly this many tasks of pool `work`.
+    pub async fn take_all(&self, count: usize) -> Vec<Arc<Task>> {
+        self.take_by(self.claim_one(), count).await
+    }
+
+    /// Claims exactly this many tasks, in as many claims like this one as a lagging index needs.
+    pub async fn take_by(&self, claim: Claim, count: usize) -> Vec<Arc<Task>> {
+        let mut tasks = Vec::new();
+        while tasks.len() < count {
+            let more = self.claim(Claim { id: self.op(), limit: count - tasks.len(), ..claim.clone() }).await;
+            assert!(!more.is_empty(), "{count} tasks can be claimed, got {}", tasks.len());
+            tasks.extend(more);
+        }
+        tasks
+    }
+
     // ── raw commits ────────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Commits writes under a new id.
@@ -416,13 +481,24 @@ impl Lab {
         }
     }
 
+    /// One page of records.
+    pub async fn records(
+        &self,
+        kind: RecordKind,
+        prefix: &str,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> Page<Versioned> {
+        let query = RecordQuery { namespace: ns(), kind, prefix: prefix.to_owned(), cursor, limit };
+        self.store().records(query).await.expect("a read on a store without faults")
+    }
+
     /// All names of a kind of record, over all pages of this size.
     pub async fn names(&self, kind: RecordKind, prefix: &str, limit: usize) -> Vec<String> {
         let mut names = Vec::new();
         let mut cursor = None;
         loop {
-            let query = RecordQuery { namespace: ns(), kind, prefix: prefix.to_owned(), cursor: cursor.clone(), limit };
-            let page = self.store().records(query).await.expect("a read on a store without faults");
+            let page = self.records(kind, prefix, cursor.clone(), limit).await;
             assert!(page.items.len() <= limit, "a page holds no more than was asked for");
             names.extend(page.items.iter().map(|versioned| versioned.key.name.to_string()));
             if page.cursor.is_none() {
@@ -431,6 +507,71 @@ impl Lab {
             assert_ne!(page.cursor, cursor, "a cursor leads on, or its pages would never end");
             cursor = page.cursor;
         }
+    }
+
+    /// Asserts what is due in a list by now. A store whose index lags gets time.
+    pub async fn due_is(&self, index: DueIndex, names: &[&str]) {
+        let patience = tokio::time::timeout(INDEX_LAG_MAX, async {
+            while self.due(index).await != names && !self.store().info().exact_index {
+                tokio::task::yield_now().await;
+            }
+        });
+        // Too late or not, what counts is what the list says now.
+        let _ = patience.await;
+        assert_eq!(self.due(index).await, names, "due in {index:?}");
+    }
+
+    // ── sweeps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Writes a sweep that somebody asked for.
+    pub async fn start_sweep(&self, name: &str, work: SweepWork) -> Key {
+        let id = ekiden_core::id::SweepId::new(name).expect("a valid id");
+        let key = Key::sweep(&ns(), &id);
+        self.put(&key, Expect::Absent, Record::Sweep(Arc::new(Sweep::new(id, work, self.now())))).await;
+        key
+    }
+
+    /// The next step of a sweep, with at most this many items; `None` when the sweep is gone.
+    pub async fn sweep_step(&self, key: &Key, limit: usize) -> Option<SweepStep> {
+        let Record::Sweep(sweep) = self.get(key).await?.record else { panic!("{key} is no sweep") };
+        let last = matches!(sweep.work, SweepWork::Admit { .. });
+        let mut step = SweepStep { sweep: key.clone(), from: sweep.cursor.clone(), items: Vec::new(), last };
+        let mut cursor = sweep.cursor.clone();
+        while !step.last && step.items.len() < limit {
+            // Pages of one: so each item knows where the next page begins.
+            let page = self.sweep_page(&sweep.work, cursor).await;
+            let after = page.cursor.clone().unwrap_or_else(|| "the end".to_owned());
+            let item = |found: Versioned| SweepItem { key: found.key, cursor: after.clone(), new_id: self.task_id() };
+            step.items.extend(page.items.into_iter().map(item));
+            step.last = page.cursor.is_none();
+            cursor = page.cursor;
+        }
+        Some(step)
+    }
+
+    async fn sweep_page(&self, work: &SweepWork, cursor: Option<String>) -> Page<Versioned> {
+        match work {
+            SweepWork::Release { parent, .. } => {
+                self.records(RecordKind::Edge, &Key::prefix(parent.as_str()), cursor, 1).await
+            }
+            SweepWork::Admit { .. } => Page { items: Vec::new(), cursor: None },
+            SweepWork::Cancel(filter) | SweepWork::Retry(filter) | SweepWork::Purge(filter) => {
+                let query = TaskQuery { filter: filter.clone(), order: ListOrder::OldestFirst, cursor, limit: 1 };
+                self.store().tasks(query).await.expect("a read on a store without faults")
+            }
+        }
+    }
+
+    /// Drives a sweep to its end, a page at a time, and says how many steps that took.
+    pub async fn sweep(&self, key: &Key) -> usize {
+        for steps in 0..1_000 {
+            let Some(step) = self.sweep_step(key, 24).await else { return steps };
+            match self.run(&step).await {
+                Ok(Swept::On(_) | Swept::Ended) => {}
+                other => panic!("expected {key} to go on, got {other:?}"),
+            }
+        }
+        panic!("{key} does not come to an end");
     }
 
     /// The counts of the cases' namespace.
@@ -479,6 +620,17 @@ impl Lab {
         all
     }
 
+    /// Asserts how many tasks are in a phase: by the counts where they are exact, otherwise by the listing.
+    pub async fn count_is(&self, phase: Phase, expected: usize) {
+        let counts = self.counts().await;
+        if counts.exact {
+            assert_eq!(counts.get(phase), expected as u64, "tasks counted as {phase}");
+        } else {
+            let filter = TaskFilter { phases: vec![phase], ..TaskFilter::all(ns()) };
+            assert_eq!(self.list(filter, ListOrder::OldestFirst, 100).await.len(), expected, "tasks listed as {phase}");
+        }
+    }
+
     /// What must hold after every case: no damage, and counts that agree with the listing where they call themselves exact.
     pub async fn finish(&self) {
         let findings = match self.store().check(CheckDepth::Full).await {
@@ -497,6 +649,33 @@ impl Lab {
             }
         }
     }
+}
+
+/// Runs this many at once, each on a task of its own, and gives their answers in order.
+pub async fn at_once<T, F>(count: usize, each: impl Fn(usize) -> F) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let gate = Arc::new(tokio::sync::Barrier::new(count));
+    let spawn = |work: F| {
+        let gate = gate.clone();
+        tokio::spawn(async move {
+            gate.wait().await;
+            work.await
+        })
+    };
+    let running: Vec<_> = (0..count).map(each).map(spawn).collect();
+    let mut answers = Vec::with_capacity(count);
+    for one in running {
+        answers.push(one.await.expect("a racer that does not panic"));
+    }
+    answers
+}
+
+/// The ids of tasks, in their order.
+pub fn ids(tasks: &[Arc<Task>]) -> Vec<&str> {
+    tasks.iter().map(|task| task.id().as_str()).collect()
 }
 
 /// The tasks of a claim's answer.

@@ -360,8 +360,8 @@ pub async fn every_watcher_gets_the_hint(lab: Lab) {
 }
 
 fn closed<T: std::fmt::Debug>(what: &str, outcome: Result<T, StoreError>) {
-    let error = outcome.expect_err("a closed store answers nothing");
-    assert_eq!((error.code(), error.happened), (ReasonCode::StoreClosed, Happened::NotApplied), "{what}");
+    // Not that nothing was written: behind a layer that lost the first of two tries, nobody could know.
+    assert_eq!(outcome.expect_err("a closed store answers nothing").code(), ReasonCode::StoreClosed, "{what}");
 }
 
 /// C24

@@ -2,12 +2,13 @@
 
 use async_trait::async_trait;
 use ekiden_core::key::Key;
+use ekiden_core::limits;
 use ekiden_core::record::Versioned;
 use tokio::sync::broadcast;
 
 use crate::error::{Happened, StoreError};
 use crate::op::{Op, Outcome};
-use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery};
+use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery, check_batch};
 use crate::store::{CheckDepth, Finding, Hint, Info, Store};
 
 /// A store whose passing errors are tried again, at once and a bounded number of times.
@@ -21,6 +22,19 @@ impl<S: Store> Retrying<S> {
     /// Puts the layer around a store; `tries` counts the first one.
     pub const fn new(inner: S, tries: usize) -> Self {
         Self { inner, tries }
+    }
+
+    async fn one(&self, op: Op) -> Outcome {
+        let mut outcome = Err(StoreError::unavailable("no try was allowed"));
+        for _ in 0..self.tries {
+            let answer = self.inner.apply(vec![op.clone()]).await.pop();
+            outcome =
+                doubtful(&outcome, answer.unwrap_or_else(|| Err(StoreError::unknown("the store gave no answer"))));
+            if !is_retryable(&outcome) {
+                break;
+            }
+        }
+        outcome
     }
 }
 
@@ -44,19 +58,13 @@ impl<S: Store> Store for Retrying<S> {
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {
-        let mut outcomes = self.inner.apply(ops.clone()).await;
-        for _ in 1..self.tries {
-            let failed: Vec<usize> =
-                outcomes.iter().enumerate().filter(|(_, outcome)| is_retryable(outcome)).map(|(at, _)| at).collect();
-            if failed.is_empty() {
-                break;
-            }
-            let again = failed.iter().filter_map(|at| ops.get(*at).cloned()).collect();
-            for (at, outcome) in failed.into_iter().zip(self.inner.apply(again).await) {
-                if let Some(slot) = outcomes.get_mut(at) {
-                    *slot = doubtful(slot, outcome);
-                }
-            }
+        if let Err(refusal) = check_batch("ops", ops.len(), limits::APPLY_OPS_MAX) {
+            return vec![Err(refusal.into()); ops.len()];
+        }
+        // One at a time: an op that is repeated must not come after those behind it.
+        let mut outcomes = Vec::with_capacity(ops.len());
+        for op in ops {
+            outcomes.push(self.one(op).await);
         }
         outcomes
     }
