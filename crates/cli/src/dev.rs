@@ -12,10 +12,11 @@ use ekiden_core::event::Event;
 use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{Kind, LaneKey, Namespace, PoolName, RunnerId, TaskId};
 use ekiden_core::index::DueIndex;
-use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::key::Key;
 use ekiden_core::lane::LaneSpec;
 use ekiden_core::lease::Token;
-use ekiden_core::plan::{Enqueue, Happen, SweepItem, SweepStep, due_event};
+use ekiden_core::limits;
+use ekiden_core::plan::{Enqueue, Happen, due_event};
 use ekiden_core::pool::Profile;
 use ekiden_core::reason::Refusal;
 use ekiden_core::retry::{FailureKind, RetryPolicy};
@@ -24,7 +25,7 @@ use ekiden_core::time::Millis;
 use ekiden_core::transition::Start;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{DueQuery, MemoryStore, RecordQuery, Store, StoreExt, TaskQuery};
+use ekiden_store::{DueQuery, MemoryStore, Store, StoreExt, TaskQuery};
 
 use crate::language::Lang;
 
@@ -186,16 +187,12 @@ impl Demo {
         Ok(())
     }
 
-    /// The demo's sweeps are releases of one child: one page is enough.
     async fn sweep(&mut self, sweep: Key) -> Outcome<()> {
         let now = SystemClock.now();
-        let (namespace, kind) = (self.namespace.clone(), RecordKind::Edge);
-        let query = RecordQuery { namespace, kind, prefix: String::new(), cursor: None, limit: 100 };
-        let edges = self.store.records(query).await?.items;
-        let mut item = |key: Key| SweepItem { cursor: key.name.to_string(), new_id: self.entropy.task_id(now), key };
-        let items = edges.into_iter().map(|edge| item(edge.key)).collect();
-        let step = SweepStep { sweep, from: None, items, last: true };
-        self.store.run(&step, self.entropy.op_id(now), now).await?;
+        let entropy = &mut self.entropy;
+        if let Some(step) = self.store.sweep_step(sweep, limits::SWEEP_ITEMS_MAX, || entropy.task_id(now)).await? {
+            self.store.run(&step, self.entropy.op_id(now), now).await?;
+        }
         Ok(())
     }
 

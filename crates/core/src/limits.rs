@@ -44,6 +44,9 @@ pub const CLAIM_WINDOW_MAX: usize = 16;
 /// 24: what a sweep may touch a step, which leaves one write for the sweep's own record.
 pub const SWEEP_WRITES_MAX: usize = COMMIT_WRITES_MAX - 1;
 
+/// 24 items: what one step of a sweep reads, as no item is done without a write.
+pub const SWEEP_ITEMS_MAX: usize = SWEEP_WRITES_MAX;
+
 /// 1,024 ops: one call shares one sync; larger ones would hold up their neighbours.
 pub const APPLY_OPS_MAX: usize = 1024;
 

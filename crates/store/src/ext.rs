@@ -4,17 +4,18 @@ use std::future::Future;
 
 use ekiden_core::claim::Claim;
 use ekiden_core::commit::Commit;
-use ekiden_core::id::OpId;
-use ekiden_core::key::Key;
+use ekiden_core::id::{OpId, TaskId};
+use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::limits;
-use ekiden_core::plan::{Draft, Lanes, Need, PageNeed, Plan, Stop, View};
+use ekiden_core::plan::{Draft, Lanes, Need, PageNeed, Plan, Stop, SweepItem, SweepStep, View};
 use ekiden_core::reason::{ReasonCode, Refusal};
-use ekiden_core::record::Versioned;
+use ekiden_core::record::{Record, Versioned};
+use ekiden_core::sweep::{Sweep, SweepWork};
 use ekiden_core::time::Timestamp;
 
 use crate::error::StoreError;
 use crate::op::{Answer, Claimed, Conflict, Op};
-use crate::query::RecordQuery;
+use crate::query::{ListOrder, Page, RecordQuery, TaskQuery};
 use crate::store::Store;
 
 /// Why a plan was not carried out.
@@ -46,8 +47,10 @@ impl From<StoreError> for PlanError {
 
 /// Sugar over [`Store`].
 pub trait StoreExt: Store {
-    /// Carries out a plan: reads what it needs, commits, and drafts again when others were faster. After an unknown outcome
-    /// the same plan may be run again with the same id.
+    /// Carries out a plan: reads what it needs, commits, and drafts again when others were faster.
+    ///
+    /// After an unknown outcome the same plan may be run again with the same id. It then judges things as they are: what the
+    /// first try did may have been overtaken since, so a refusal of a repeated run does not prove that nothing happened.
     fn run<P: Plan + Sync>(
         &self,
         plan: &P,
@@ -96,6 +99,25 @@ pub trait StoreExt: Store {
                 step(self, &mut jobs, now).await;
             }
             jobs.into_iter().filter_map(|job| job.done).collect()
+        }
+    }
+
+    /// The next step of a sweep: its record, and the page of so many items that comes next. `None` when the sweep is done.
+    fn sweep_step(
+        &self,
+        sweep: Key,
+        limit: usize,
+        new_id: impl FnMut() -> TaskId + Send,
+    ) -> impl Future<Output = Result<Option<SweepStep>, StoreError>> + Send {
+        async move {
+            let Some(Record::Sweep(seen)) = self.get_one(sweep.clone()).await?.map(|found| found.record) else {
+                return Ok(None);
+            };
+            let page = sweep_page(self, &sweep, &seen, limit).await?;
+            let mut new_id = new_id;
+            let item = |found: Versioned| SweepItem { key: found.key, new_id: new_id() };
+            let items = page.items.into_iter().map(item).collect();
+            Ok(Some(SweepStep { sweep, seen, items, next: page.cursor }))
         }
     }
 
@@ -215,6 +237,33 @@ async fn read<S: Store + ?Sized, P: Plan>(store: &S, jobs: &mut [Job<'_, P>], ne
                 Err(error) => job.done = Some(Err(error.clone().into())),
             }
         }
+    }
+}
+
+async fn sweep_page<S: Store + ?Sized>(
+    store: &S,
+    key: &Key,
+    sweep: &Sweep,
+    limit: usize,
+) -> Result<Page<Versioned>, StoreError> {
+    let cursor = sweep.cursor.clone();
+    match &sweep.work {
+        SweepWork::Release { parent, .. } => {
+            let prefix = Key::prefix(parent.as_str());
+            store
+                .records(RecordQuery {
+                    namespace: key.namespace.clone(),
+                    kind: RecordKind::Edge,
+                    prefix,
+                    cursor,
+                    limit,
+                })
+                .await
+        }
+        SweepWork::Cancel(filter) | SweepWork::Retry(filter) | SweepWork::Purge(filter) => {
+            store.tasks(TaskQuery { filter: filter.clone(), order: ListOrder::OldestFirst, cursor, limit }).await
+        }
+        SweepWork::Admit { .. } => Ok(Page { items: Vec::new(), cursor: None }),
     }
 }
 

@@ -16,28 +16,27 @@ use crate::record::Record;
 use crate::sweep::{Sweep, SweepWork};
 use crate::task::{Phase, Task};
 
-/// One item of a page that the caller read from the sweep's cursor on.
+/// One item of a page.
 #[derive(Clone, Debug)]
 pub struct SweepItem {
     /// An edge of a release, or a task.
     pub key: Key,
-    /// Where the next page begins when this item is done.
-    pub cursor: String,
     /// The id of a new task, should a retry need one.
     pub new_id: TaskId,
 }
 
-/// The next step of a sweep.
+/// The next step of a sweep: a page that was read from its cursor on. What does not fit into one commit is left for the
+/// next step, which reads the page again and finds the rest.
 #[derive(Clone, Debug)]
 pub struct SweepStep {
     /// The sweep.
     pub sweep: Key,
-    /// The cursor that the page was read from. If the sweep has moved on, the page is stale and nothing is done.
-    pub from: Option<String>,
+    /// The sweep as it was when the page was read. If it has moved on since, the page is stale and nothing is done.
+    pub seen: Arc<Sweep>,
     /// The page.
     pub items: Vec<SweepItem>,
-    /// Whether nothing comes after this page.
-    pub last: bool,
+    /// Where the next page begins; `None` if nothing comes after this one.
+    pub next: Option<String>,
 }
 
 /// What came of a step.
@@ -56,13 +55,19 @@ impl Plan for SweepStep {
 
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Swept, Stop> {
         let Some(Record::Sweep(found)) = draft.record(&self.sweep)? else { return Ok(Swept::Ended) };
-        if found.cursor != self.from {
+        if found != self.seen {
             return Ok(Swept::Stale);
         }
-        if let SweepWork::Admit { lane } = &found.work {
-            return self.admit(draft, lane);
+        match &found.work {
+            SweepWork::Admit { lane } => return self.admit(draft, lane),
+            SweepWork::Release { parent, .. } if was_reopened(draft, &self.sweep, parent)? => {
+                draft.delete(self.sweep.clone());
+                return Ok(Swept::Ended);
+            }
+            _ => {}
         }
         let mut sweep = Arc::unwrap_or_clone(found);
+        let mut passed = 0;
         for item in &self.items {
             let before = draft.clone();
             let changed = apply(draft, &sweep, item)?;
@@ -70,19 +75,26 @@ impl Plan for SweepStep {
                 *draft = before;
                 return Ok(self.go_on(draft, sweep));
             }
-            if changed {
-                sweep.changed += 1;
-            } else {
-                sweep.passed += 1;
-            }
-            sweep.cursor = Some(item.cursor.clone());
+            sweep.changed += u64::from(changed);
+            passed += u64::from(!changed);
         }
-        if self.last {
+        if self.next.is_none() {
             draft.delete(self.sweep.clone());
             return Ok(Swept::Ended);
         }
+        sweep.passed += passed;
+        sweep.cursor.clone_from(&self.next);
         Ok(self.go_on(draft, sweep))
     }
+}
+
+/// A parent that runs again will end again and start its release anew; children must not hear of an end that is no more.
+/// Checked with the commit, so that it is not reopened while they are told.
+fn was_reopened(draft: &mut Draft<'_>, sweep: &Key, parent: &TaskId) -> Result<bool, Stop> {
+    let key = Key::task(&sweep.namespace, parent);
+    let Some(task) = draft.task(&key)? else { return Ok(false) };
+    draft.check(key);
+    Ok(!task.state.phase.is_final())
 }
 
 impl SweepStep {

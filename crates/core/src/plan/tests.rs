@@ -145,18 +145,10 @@ impl Shelf {
             return Swept::Ended;
         };
         let prefix = Key::prefix(parent);
-        let after = found.cursor.clone().unwrap_or_default();
-        let edges = self
-            .records
-            .keys()
-            .filter(|key| key.kind == RecordKind::Edge && key.name.starts_with(&prefix) && *key.name > *after);
-        let item = |key: &Key| SweepItem {
-            key: key.clone(),
-            cursor: key.name.to_string(),
-            new_id: TaskId::new("unused").unwrap(),
-        };
+        let edges = self.records.keys().filter(|key| key.kind == RecordKind::Edge && key.name.starts_with(&prefix));
+        let item = |key: &Key| SweepItem { key: key.clone(), new_id: TaskId::new("unused").unwrap() };
         let items = edges.map(item).collect();
-        self.run(&SweepStep { sweep, from: found.cursor.clone(), items, last: true }).unwrap()
+        self.run(&SweepStep { sweep, seen: found, items, next: None }).unwrap()
     }
 }
 
@@ -239,9 +231,29 @@ fn a_stale_page_changes_nothing() {
     shelf.enqueue_after(spec("child"), &["parent"]);
     shelf.finish("parent");
     let sweep = Key::sweep(&spec("x").namespace, &Sweep::release_id(&TaskId::new("parent").unwrap()));
-    let step = SweepStep { sweep, from: Some("elsewhere".to_owned()), items: vec![], last: true };
+    let Record::Sweep(found) = shelf.records[&sweep].record.clone() else { panic!("no sweep") };
+    let seen = Arc::new(Sweep { changed: 1, ..Sweep::clone(&found) });
+    let step = SweepStep { sweep, seen, items: vec![], next: None };
     assert_eq!(shelf.run(&step).unwrap(), Swept::Stale);
     assert!(shelf.last.is_none());
+}
+
+#[test]
+fn a_release_ends_unheard_when_its_parent_runs_again() {
+    let mut shelf = Shelf::default();
+    shelf.enqueue("parent", |spec| Arc::make_mut(&mut spec.policy).reopen = true);
+    shelf.enqueue_after(spec("child"), &["parent"]);
+    let holder = RunnerId::new("r").unwrap();
+    let claim = Event::Claimed { claim: OpId::from_bits(1), holder, until: Until::Heartbeat, counted: false };
+    shelf.happen("parent", claim).unwrap();
+    let kind = crate::retry::FailureKind::Permanent;
+    shelf.happen("parent", Event::Failed { token: Token(1), kind, error: Arc::from("no") }).unwrap();
+    shelf.run(&Retry { task: key("parent"), new_id: TaskId::new("unused").unwrap() }).unwrap();
+    assert_eq!(shelf.release_step("parent"), Swept::Ended);
+    assert_eq!(shelf.task("child").state.reason, None, "the child never heard of a failure that is no more");
+    shelf.finish("parent");
+    shelf.release_step("parent");
+    assert_eq!(shelf.task("child").state.phase, Phase::Queued);
 }
 
 /// W8
@@ -336,7 +348,8 @@ fn a_settlement_that_meets_conflicts_leaves_its_neighbour_to_a_sweep() {
     let sweep = Key::sweep(&spec("x").namespace, &Sweep::admit_id(&LaneKey::new("lane").unwrap()));
     assert!(shelf.records.contains_key(&sweep));
     shelf.lanes = Lanes::Admit;
-    let step = SweepStep { sweep: sweep.clone(), from: None, items: vec![], last: true };
+    let Record::Sweep(seen) = shelf.records[&sweep].record.clone() else { panic!("no sweep") };
+    let step = SweepStep { sweep: sweep.clone(), seen, items: vec![], next: None };
     assert_eq!(shelf.run(&step).unwrap(), Swept::Ended);
     assert_eq!(shelf.task("b").state.place, Place::Held);
     assert!(!shelf.records.contains_key(&sweep));

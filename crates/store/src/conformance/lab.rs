@@ -16,9 +16,7 @@ use ekiden_core::id::{Kind, LaneKey, Namespace, OpId, PoolName, QuestionId, Runn
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lease::{Token, Until};
-use ekiden_core::plan::{
-    Draft, Enqueue, Enqueued, Happen, Happened, Lanes, Need, Plan, Stop, SweepItem, SweepStep, Swept, View,
-};
+use ekiden_core::plan::{Draft, Enqueue, Enqueued, Happen, Happened, Lanes, Need, Plan, Stop, SweepStep, Swept, View};
 use ekiden_core::pool::{Policy, Profile};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::{Record, Revision, Versioned};
@@ -533,33 +531,8 @@ impl Lab {
 
     /// The next step of a sweep, with at most this many items; `None` when the sweep is gone.
     pub async fn sweep_step(&self, key: &Key, limit: usize) -> Option<SweepStep> {
-        let Record::Sweep(sweep) = self.get(key).await?.record else { panic!("{key} is no sweep") };
-        let last = matches!(sweep.work, SweepWork::Admit { .. });
-        let mut step = SweepStep { sweep: key.clone(), from: sweep.cursor.clone(), items: Vec::new(), last };
-        let mut cursor = sweep.cursor.clone();
-        while !step.last && step.items.len() < limit {
-            // Pages of one: so each item knows where the next page begins.
-            let page = self.sweep_page(&sweep.work, cursor).await;
-            let after = page.cursor.clone().unwrap_or_else(|| "the end".to_owned());
-            let item = |found: Versioned| SweepItem { key: found.key, cursor: after.clone(), new_id: self.task_id() };
-            step.items.extend(page.items.into_iter().map(item));
-            step.last = page.cursor.is_none();
-            cursor = page.cursor;
-        }
-        Some(step)
-    }
-
-    async fn sweep_page(&self, work: &SweepWork, cursor: Option<String>) -> Page<Versioned> {
-        match work {
-            SweepWork::Release { parent, .. } => {
-                self.records(RecordKind::Edge, &Key::prefix(parent.as_str()), cursor, 1).await
-            }
-            SweepWork::Admit { .. } => Page { items: Vec::new(), cursor: None },
-            SweepWork::Cancel(filter) | SweepWork::Retry(filter) | SweepWork::Purge(filter) => {
-                let query = TaskQuery { filter: filter.clone(), order: ListOrder::OldestFirst, cursor, limit: 1 };
-                self.store().tasks(query).await.expect("a read on a store without faults")
-            }
-        }
+        let step = self.store().sweep_step(key.clone(), limit, || self.task_id()).await;
+        step.expect("a read on a store without faults")
     }
 
     /// Drives a sweep to its end, a page at a time, and says how many steps that took.

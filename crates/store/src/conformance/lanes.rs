@@ -12,7 +12,7 @@ use ekiden_core::lane::{Hold, LaneSpec, Place};
 use ekiden_core::lease::{Evidence, Token};
 use ekiden_core::mailbox::MessageFields;
 use ekiden_core::order::Priority;
-use ekiden_core::plan::{Enqueue, Happen, Lanes, SweepStep, Swept, due_event};
+use ekiden_core::plan::{Enqueue, Happen, Lanes, Swept, due_event};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::Record;
 use ekiden_core::retry::{FailureKind, RetryPolicy};
@@ -385,7 +385,7 @@ pub async fn an_end_that_met_too_many_conflicts_leaves_the_next_to_a_sweep(lab: 
     assert!(matches!(place(&lab, "d").await, Place::Waiting(_)), "a newcomer does not overtake those who wait");
     let sweep = Key::sweep(&ns(), &Sweep::admit_id(&lane("l")));
     lab.due_is(DueIndex::Sweep, &[&sweep.name]).await;
-    let step = SweepStep { sweep: sweep.clone(), from: None, items: Vec::new(), last: true };
+    let step = lab.sweep_step(&sweep, 24).await.expect("there is work");
     assert_eq!(lab.run(&step).await.expect("a step"), Swept::Ended);
     assert_eq!(lab.get(&sweep).await, None);
     assert_eq!(lab.run(&step).await.expect("a step"), Swept::Ended, "again, it does nothing");

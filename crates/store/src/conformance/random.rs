@@ -18,7 +18,7 @@ use ekiden_core::mailbox::MessageFields;
 use ekiden_core::order::{Priority, Rank};
 use ekiden_core::plan::{
     AddParents, Beat, ClearDead, DeclareDead, Enqueue, Forget, Goodbye, Happen, Plan, Purge, PurgeWhen, Retry,
-    SweepItem, SweepStep, due_event,
+    due_event,
 };
 use ekiden_core::pool::Profile;
 use ekiden_core::reason::ReasonCode;
@@ -245,45 +245,11 @@ impl Pair {
         }
         let at = self.dice.below(open.len());
         let Some(entry) = open.into_iter().nth(at) else { return };
-        let found = self.model.get_one(entry.key.clone()).await.expect("the model answers");
-        let Some(Record::Sweep(sweep)) = found.map(|found| found.record) else { return };
-        let step = self.page_of(&entry.key, &sweep).await;
-        self.run(step).await;
-    }
-
-    /// The rest of a sweep from its cursor on, as one page. The cursor is the name of the last item, in the order of names.
-    async fn page_of(&mut self, key: &Key, sweep: &Sweep) -> SweepStep {
-        let keys: Vec<Key> = match &sweep.work {
-            SweepWork::Release { parent, .. } => {
-                let prefix = Key::prefix(parent.as_str());
-                let query = RecordQuery {
-                    namespace: ns(),
-                    kind: RecordKind::Edge,
-                    prefix,
-                    cursor: sweep.cursor.clone(),
-                    limit: 100,
-                };
-                self.model
-                    .records(query)
-                    .await
-                    .expect("the model answers")
-                    .items
-                    .into_iter()
-                    .map(|found| found.key)
-                    .collect()
-            }
-            _ => {
-                let mut keys: Vec<Key> = self.model.everything().into_iter().map(|found| found.key).collect();
-                keys.retain(|key| {
-                    key.kind == RecordKind::Task && sweep.cursor.as_deref().is_none_or(|cursor| &*key.name > cursor)
-                });
-                keys
-            }
-        };
         let (dice, now) = (&mut self.dice, self.now);
-        let item = |key: Key| SweepItem { cursor: key.name.to_string(), new_id: dice.task_id(now), key };
-        let items = keys.into_iter().map(item).collect();
-        SweepStep { sweep: key.clone(), from: sweep.cursor.clone(), items, last: true }
+        let step = self.model.sweep_step(entry.key, 24, || dice.task_id(now)).await.expect("the model answers");
+        if let Some(step) = step {
+            self.run(step).await;
+        }
     }
 
     async fn runner(&mut self) {

@@ -19,7 +19,7 @@ use ekiden_core::transition::Start;
 use tokio::sync::broadcast;
 
 use super::lab::{Lab, add, applied, delete, found, id, note, note_key, ns, other_ns, pool, task_key, tasks_of};
-use crate::error::{Happened, StoreError};
+use crate::error::StoreError;
 use crate::ext::StoreExt;
 use crate::op::{Answer, Op};
 use crate::query::{CountScope, DueQuery, ListOrder, RecordQuery, TaskQuery};
@@ -92,6 +92,7 @@ pub async fn no_keys_and_no_ops_have_no_answers(lab: Lab) {
 pub async fn get_and_records_see_every_applied_commit(lab: Lab) {
     for n in 0..50 {
         let name = format!("k-{n:02}");
+        assert_eq!(lab.get(&note_key(&name)).await, None, "nothing is there yet");
         let revision = lab.put(&note_key(&name), Expect::Absent, note("one")).await;
         assert_eq!(lab.get(&note_key(&name)).await.map(|found| found.revision), Some(revision));
         assert_eq!(lab.names(RecordKind::Unique, &name, 1).await, [name]);

@@ -123,7 +123,7 @@ pub async fn a_cancel_sweep_cancels_what_matches_and_nothing_younger(lab: Lab) {
     lab.wait(Millis::new(1));
     lab.enqueue("later").await;
     let step = lab.sweep_step(&sweep, 3).await.expect("there is work");
-    assert!(!step.last, "four tasks match the filter's pool");
+    assert!(step.next.is_some(), "four tasks match the filter's pool");
     let Swept::On(on) = lab.run(&step).await.expect("no refusal") else { panic!("the sweep goes on") };
     assert_eq!((on.changed, on.passed), (2, 1), "one had ended");
     assert_eq!(*on, *sweep_of(&lab, &sweep).await);
