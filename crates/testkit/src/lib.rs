@@ -1,1 +1,16 @@
-//! stub
+//! What tests of Ekiden share: the history of a run, the laws that it must keep, and a seeded load to make histories with.
+//!
+//! Record a run with [`Recorder`], read the store into a [`FinalState`], and ask [`check`].
+
+mod checker;
+mod facts;
+mod history;
+mod laws;
+mod shuffled;
+mod timeline;
+pub mod workload;
+
+pub use checker::{Law, Violation, check, verdict};
+pub use facts::{Ack, Call, EnqueueFacts, FinalState, FinalTask, Grant, Note, Reply};
+pub use history::{Client, History, Line, Pending, Recorder, What};
+pub use shuffled::Shuffled;
