@@ -354,7 +354,7 @@ fn dead_runner(lab: &Lab) -> Record {
         last_heartbeat: lab.now() + Millis::new(1),
         status: RunnerStatus::Dead { since: lab.now(), cleared: 1, check_at: lab.now() + Millis::from_secs(60) },
         lease: Millis::from_secs(60),
-        project_root: "/home/user/駅 伝".to_owned(),
+        project_root: "projects/駅 伝 (1)".to_owned(),
         pools: vec![pool("work"), pool("mail")],
         kinds: vec![kind("greet"), kind("送る")],
     })
