@@ -107,6 +107,16 @@ impl RetryPolicy {
     }
 
     /// The wait before the next attempt, after `attempts` were started. The budget of attempts is not this function's.
+    ///
+    /// ```
+    /// use ekiden_core::retry::{FailureKind, Jitter, Next, RetryPolicy};
+    /// use ekiden_core::time::Millis;
+    ///
+    /// let (base, cap) = (Millis::from_secs(1), Millis::from_secs(60));
+    /// let policy = RetryPolicy::Exponential { base, factor_percent: 200, cap, jitter: Jitter::None };
+    /// assert_eq!(policy.next(3, FailureKind::Retryable, 0), Next::After(Millis::from_secs(4)));
+    /// assert_eq!(policy.next(3, FailureKind::Permanent, 0), Next::Stop);
+    /// ```
     pub fn next(&self, attempts: u32, kind: FailureKind, seed: u64) -> Next {
         match (kind, self) {
             (FailureKind::Permanent, _) | (FailureKind::Retryable, Self::Never) => Next::Stop,
