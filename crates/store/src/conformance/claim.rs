@@ -263,7 +263,7 @@ pub async fn due_tasks_are_promoted_only_in_the_lines_asked_for(lab: Lab) {
     lab.wait(Millis::new(100));
     let mine = lab.claim(Claim { kinds: Kinds::Only(vec![kind("greet")]), limit: 10, ..lab.claim_one() }).await;
     assert_eq!(ids(&mine), ["a"]);
-    lab.due_is(DueIndex::Promote, &["b", "c"]).await;
+    lab.lists_due(DueIndex::Promote, &["b", "c"]).await;
 }
 
 /// C15

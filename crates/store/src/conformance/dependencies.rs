@@ -79,7 +79,7 @@ pub async fn a_parents_end_starts_a_release_exactly_if_somebody_waits(lab: Lab) 
         lab.succeed(&task).await;
     }
     assert_eq!(lab.names(RecordKind::Sweep, "", 10).await, ["release/parent"]);
-    lab.due_is(DueIndex::Sweep, &["release/parent"]).await;
+    lab.lists_due(DueIndex::Sweep, &["release/parent"]).await;
     lab.sweep(&release_of("parent")).await;
     assert_eq!(lab.names(RecordKind::Sweep, "", 10).await, Vec::<String>::new());
 }

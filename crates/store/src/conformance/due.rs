@@ -31,9 +31,9 @@ const TICK: Millis = Millis::new(1);
 /// Asserts that a record is listed from `at` on, and not a millisecond before. Time passes.
 async fn listed_from(lab: &Lab, index: DueIndex, at: Timestamp, name: &str) {
     lab.wait(at.since(lab.now() + TICK));
-    lab.due_is(index, &[]).await;
+    lab.lists_due(index, &[]).await;
     lab.wait(TICK);
-    lab.due_is(index, &[name]).await;
+    lab.lists_due(index, &[name]).await;
 }
 
 /// C19
@@ -43,7 +43,7 @@ pub async fn a_delayed_task_is_due_to_be_promoted_until_it_is(lab: Lab) {
     lab.enqueue_with("t", |spec| spec.run_at = Some(at)).await;
     listed_from(&lab, DueIndex::Promote, at, "t").await;
     lab.run(&due_event(DueIndex::Promote, task_key("t")).expect("tasks become due")).await.expect("it became due");
-    lab.due_is(DueIndex::Promote, &[]).await;
+    lab.lists_due(DueIndex::Promote, &[]).await;
     assert!(lab.task("t").await.is_some_and(|task| task.state.promoted));
     assert_eq!(lab.take_all(2).await.len(), 2);
 }
@@ -54,10 +54,10 @@ pub async fn a_task_out_of_its_lane_is_due_to_join_again(lab: Lab) {
     let policy = lab.policy(|policy| policy.retry = RetryPolicy::Fixed { delay: SECOND });
     lab.enqueue_with("t", |spec| (spec.lane, spec.policy) = (Some(Arc::new(slow)), policy)).await;
     let failed = lab.fail(&*lab.take().await).await;
-    lab.due_is(DueIndex::Promote, &[]).await;
+    lab.lists_due(DueIndex::Promote, &[]).await;
     listed_from(&lab, DueIndex::Rejoin, failed.state.next_run_at, "t").await;
     lab.run(&due_event(DueIndex::Rejoin, task_key("t")).expect("tasks rejoin")).await.expect("it became due");
-    lab.due_is(DueIndex::Rejoin, &[]).await;
+    lab.lists_due(DueIndex::Rejoin, &[]).await;
     assert_eq!(lab.take().await.state.attempts, 2);
 }
 
@@ -70,7 +70,7 @@ pub async fn a_lease_with_a_deadline_is_due_then_and_one_without_never(lab: Lab)
     let deadline = lab.now() + SECOND;
     listed_from(&lab, DueIndex::Lease, deadline, "t").await;
     lab.succeed(&task).await;
-    lab.due_is(DueIndex::Lease, &[]).await;
+    lab.lists_due(DueIndex::Lease, &[]).await;
 }
 
 /// C19
@@ -84,7 +84,7 @@ pub async fn a_task_that_can_expire_is_due_unless_it_runs_or_ended(lab: Lab) {
     lab.cancel("t-2").await;
     listed_from(&lab, DueIndex::Expire, end, "t-3").await;
     lab.run(&due_event(DueIndex::Expire, task_key("t-3")).expect("tasks expire")).await.expect("it expired");
-    lab.due_is(DueIndex::Expire, &[]).await;
+    lab.lists_due(DueIndex::Expire, &[]).await;
 }
 
 /// C19
@@ -98,7 +98,7 @@ pub async fn a_question_with_a_deadline_is_due_until_it_is_answered(lab: Lab) {
     lab.changed("t", Event::Asked { token, question: Box::new(question) }).await;
     listed_from(&lab, DueIndex::Expire, deadline, "t").await;
     lab.changed("t", Event::Answered { question: q, content: "!".into() }).await;
-    lab.due_is(DueIndex::Expire, &[]).await;
+    lab.lists_due(DueIndex::Expire, &[]).await;
 }
 
 /// C19
@@ -115,7 +115,7 @@ pub async fn an_ended_task_is_due_to_be_purged_when_it_was_kept_long_enough(lab:
     listed_from(&lab, DueIndex::Purge, end, "done").await;
     let purge = Purge { task: task_key("done"), when: PurgeWhen::Due };
     assert_eq!(lab.run(&purge).await.expect("a purge"), Purged::Gone);
-    lab.due_is(DueIndex::Purge, &[]).await;
+    lab.lists_due(DueIndex::Purge, &[]).await;
     assert_eq!(lab.task("done").await, None);
 }
 
@@ -145,27 +145,27 @@ pub async fn a_runner_is_due_when_silent_stopped_or_dead_and_not_found_empty_twi
     let silent = lab.now() + Millis::from_secs(30);
     listed_from(&lab, DueIndex::Runner, silent, "r").await;
     lab.run(&hello(&lab)).await.expect("a beat");
-    lab.due_is(DueIndex::Runner, &[]).await;
+    lab.lists_due(DueIndex::Runner, &[]).await;
     lab.run(&Goodbye { runner: key.clone() }).await.expect("a goodbye");
-    lab.due_is(DueIndex::Runner, &["r"]).await;
+    lab.lists_due(DueIndex::Runner, &["r"]).await;
     let declare = DeclareDead { runner: key.clone(), silence: Silence::ByClock };
     lab.run(&declare).await.expect("a stopped runner may be declared dead");
-    lab.due_is(DueIndex::Runner, &["r"]).await;
+    lab.lists_due(DueIndex::Runner, &["r"]).await;
     lab.run(&ClearDead { runner: key.clone() }).await.expect("nothing was found");
     let again = lab.now() + Millis::from_secs(30);
     listed_from(&lab, DueIndex::Runner, again, "r").await;
     lab.run(&ClearDead { runner: key }).await.expect("nothing was found");
     lab.wait(Millis::from_days(1));
-    lab.due_is(DueIndex::Runner, &[]).await;
+    lab.lists_due(DueIndex::Runner, &[]).await;
 }
 
 /// C19
 pub async fn a_sweep_is_due_until_it_is_gone(lab: Lab) {
     let filter = ekiden_core::filter::TaskFilter::all(ns());
     let key = lab.start_sweep("s", SweepWork::Cancel(filter)).await;
-    lab.due_is(DueIndex::Sweep, &["s"]).await;
+    lab.lists_due(DueIndex::Sweep, &["s"]).await;
     lab.sweep(&key).await;
-    lab.due_is(DueIndex::Sweep, &[]).await;
+    lab.lists_due(DueIndex::Sweep, &[]).await;
 }
 
 fn schedule(lab: &Lab, name: &str, next_at: Timestamp) -> Schedule {
@@ -194,14 +194,14 @@ pub async fn an_entry_follows_its_record(lab: Lab) {
     put_schedule(&lab, schedule(&lab, "s", soon)).await;
     put_schedule(&lab, moved.clone()).await;
     lab.wait(SECOND);
-    lab.due_is(DueIndex::Schedule, &[]).await;
+    lab.lists_due(DueIndex::Schedule, &[]).await;
     listed_from(&lab, DueIndex::Schedule, later, "s").await;
     put_schedule(&lab, Schedule { paused: true, ..moved.clone() }).await;
-    lab.due_is(DueIndex::Schedule, &[]).await;
+    lab.lists_due(DueIndex::Schedule, &[]).await;
     let key = put_schedule(&lab, moved).await;
-    lab.due_is(DueIndex::Schedule, &["s"]).await;
+    lab.lists_due(DueIndex::Schedule, &["s"]).await;
     lab.commit(vec![delete(key)]).await;
-    lab.due_is(DueIndex::Schedule, &[]).await;
+    lab.lists_due(DueIndex::Schedule, &[]).await;
 }
 
 /// C19
@@ -225,7 +225,7 @@ pub async fn keys_and_signals_are_due_to_be_forgotten_when_their_time_is_over(la
         listed_from(&lab, DueIndex::Forget, at, &record.name).await;
         assert!(lab.run(&forget).await.expect("its time is over"));
         assert_eq!(lab.get(&record).await, None);
-        lab.due_is(DueIndex::Forget, &[]).await;
+        lab.lists_due(DueIndex::Forget, &[]).await;
     }
 }
 
@@ -244,7 +244,7 @@ pub async fn the_oldest_come_first_until_and_with_the_moment_up_to_the_limit(lab
             .map(|DueEntry { key, at }| (key.name.to_string(), at.since(start).as_u64()))
             .collect::<Vec<_>>()
     };
-    lab.due_is(DueIndex::Schedule, &["a", "b", "c", "d", "e"]).await;
+    lab.lists_due(DueIndex::Schedule, &["a", "b", "c", "d", "e"]).await;
     let entry = |name: &str, after| (name.to_owned(), after);
     assert_eq!(due(ns(), 30, 10).await, [entry("a", 10), entry("b", 20), entry("c", 30)]);
     assert_eq!(due(ns(), 29, 10).await, [entry("a", 10), entry("b", 20)]);
@@ -267,6 +267,6 @@ pub async fn every_list_is_apart(lab: Lab) {
             DueIndex::Sweep => &["sweep"],
             _ => &[],
         };
-        lab.due_is(index, expected).await;
+        lab.lists_due(index, expected).await;
     }
 }

@@ -1,38 +1,35 @@
 //! What the cases work with: a fresh store, a clock that they set, ids that a seed repeats, and short words for long requests.
 
-use std::collections::BTreeSet;
+mod asking;
+mod words;
+
 use std::fmt::Debug;
-use std::future::Future;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use ekiden_core::attempt::Stage;
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
-use ekiden_core::commit::{Action, Commit, Expect, Write};
+use ekiden_core::commit::{Commit, Expect, Write};
 use ekiden_core::event::Event;
-use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{Kind, LaneKey, Namespace, OpId, PoolName, QuestionId, RunnerId, TaskId, UniqueKey};
-use ekiden_core::index::DueIndex;
-use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::id::{OpId, TaskId};
+use ekiden_core::key::Key;
 use ekiden_core::lease::{Token, Until};
-use ekiden_core::plan::{Draft, Enqueue, Enqueued, Happen, Happened, Lanes, Need, Plan, Stop, SweepStep, Swept, View};
+use ekiden_core::plan::{Draft, Enqueue, Enqueued, Happen, Happened, Lanes, Need, Plan, Stop, View};
 use ekiden_core::pool::{Policy, Profile};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::{Record, Revision, Versioned};
 use ekiden_core::retry::FailureKind;
-use ekiden_core::sweep::{Sweep, SweepWork};
-use ekiden_core::task::{Phase, Question, Spec, Task, TaskEnvelope};
+use ekiden_core::task::{Phase, Spec, Task, TaskEnvelope};
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::{Decision, Start, birth, decide};
-use ekiden_core::unique::KeyRecord;
 
 use super::Factory;
 use crate::entropy::Entropy;
 use crate::ext::{PlanError, StoreExt};
 use crate::op::{Answer, Claimed, Op};
-use crate::query::{CountScope, Counts, DueQuery, ListOrder, Page, RecordQuery, TaskQuery};
-use crate::store::{CheckDepth, Store};
+use crate::store::Store;
+pub use words::*;
 
 /// 2026-11-15T12:00:00Z: when every case begins.
 pub const NOON: Timestamp = Timestamp::from_millis(1_794_744_000_000);
@@ -47,56 +44,6 @@ pub struct Lab {
     store: Arc<RwLock<Arc<dyn Store>>>,
     now: Arc<AtomicI64>,
     entropy: Arc<Mutex<Entropy>>,
-}
-
-/// The namespace of the cases.
-pub fn ns() -> Namespace {
-    Namespace::new("default").expect("a valid id")
-}
-
-/// A namespace that must not notice anything.
-pub fn other_ns() -> Namespace {
-    Namespace::new("other").expect("a valid id")
-}
-
-/// A pool by name.
-pub fn pool(name: &str) -> PoolName {
-    PoolName::new(name).expect("a valid id")
-}
-
-/// A kind by name.
-pub fn kind(name: &str) -> Kind {
-    Kind::new(name).expect("a valid id")
-}
-
-/// A task id by name.
-pub fn id(name: &str) -> TaskId {
-    TaskId::new(name).expect("a valid id")
-}
-
-/// A runner id by name.
-pub fn runner(name: &str) -> RunnerId {
-    RunnerId::new(name).expect("a valid id")
-}
-
-/// A lane by name.
-pub fn lane(name: &str) -> LaneKey {
-    LaneKey::new(name).expect("a valid id")
-}
-
-/// The key of a task of the cases' namespace.
-pub fn task_key(name: &str) -> Key {
-    Key::task(&ns(), &id(name))
-}
-
-/// The key of a plain record without index entries.
-pub fn note_key(name: &str) -> Key {
-    Key::unique(&ns(), &UniqueKey::new(name).expect("a valid id"))
-}
-
-/// A plain record without index entries: a unique key that some task holds.
-pub fn note(text: &str) -> Record {
-    Record::Unique(KeyRecord { task: id(text), expires_at: None })
 }
 
 impl Lab {
@@ -154,8 +101,6 @@ impl Lab {
         }
         durable
     }
-
-    // ── tasks ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     /// What a task of the cases asks for: pool `work`, kind `greet`, created now.
     pub fn spec(&self, name: &str) -> Spec {
@@ -345,8 +290,6 @@ impl Lab {
         self.task(name).await.unwrap_or_else(|| panic!("task {name} is gone")).state.phase
     }
 
-    // ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
     /// A claim under a new id: one task of any kind from pool `work`, for `runner-1`, with a heartbeat lease.
     pub fn claim_one(&self) -> Claim {
         Claim {
@@ -416,8 +359,6 @@ impl Lab {
         tasks
     }
 
-    // ── raw commits ────────────────────────────────────────────────────────────────────────────────────────────────
-
     /// Commits writes under a new id.
     pub async fn commit(&self, writes: Vec<Write>) -> Answer {
         self.commit_as(self.op(), writes).await
@@ -452,256 +393,4 @@ impl Lab {
     pub async fn counter(&self, key: &Key) -> i64 {
         self.get(key).await.and_then(|versioned| versioned.record.as_counter()).unwrap_or(0)
     }
-
-    // ── questions ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    /// The names of what is due in a list by now.
-    pub async fn due(&self, index: DueIndex) -> Vec<String> {
-        let query = DueQuery { namespace: ns(), index, until: self.now(), limit: 100 };
-        let due = self.store().due(query).await.expect("a read on a store without faults");
-        due.into_iter().map(|entry| entry.key.name.to_string()).collect()
-    }
-
-    /// All task ids that match, over all pages of this size, in the listing's order.
-    pub async fn list(&self, filter: TaskFilter, order: ListOrder, limit: usize) -> Vec<String> {
-        let mut names = Vec::new();
-        let mut cursor = None;
-        loop {
-            let query = TaskQuery { filter: filter.clone(), order, cursor: cursor.clone(), limit };
-            let page = self.store().tasks(query).await.expect("a read on a store without faults");
-            assert!(page.items.len() <= limit, "a page holds no more than was asked for");
-            names.extend(page.items.iter().map(|versioned| versioned.key.name.to_string()));
-            if page.cursor.is_none() {
-                return names;
-            }
-            assert_ne!(page.cursor, cursor, "a cursor leads on, or its pages would never end");
-            cursor = page.cursor;
-        }
-    }
-
-    /// One page of records.
-    pub async fn records(
-        &self,
-        kind: RecordKind,
-        prefix: &str,
-        cursor: Option<String>,
-        limit: usize,
-    ) -> Page<Versioned> {
-        let query = RecordQuery { namespace: ns(), kind, prefix: prefix.to_owned(), cursor, limit };
-        self.store().records(query).await.expect("a read on a store without faults")
-    }
-
-    /// All names of a kind of record, over all pages of this size.
-    pub async fn names(&self, kind: RecordKind, prefix: &str, limit: usize) -> Vec<String> {
-        let mut names = Vec::new();
-        let mut cursor = None;
-        loop {
-            let page = self.records(kind, prefix, cursor.clone(), limit).await;
-            assert!(page.items.len() <= limit, "a page holds no more than was asked for");
-            names.extend(page.items.iter().map(|versioned| versioned.key.name.to_string()));
-            if page.cursor.is_none() {
-                return names;
-            }
-            assert_ne!(page.cursor, cursor, "a cursor leads on, or its pages would never end");
-            cursor = page.cursor;
-        }
-    }
-
-    /// Asserts what is due in a list by now. A store whose index lags gets time.
-    pub async fn due_is(&self, index: DueIndex, names: &[&str]) {
-        let patience = tokio::time::timeout(INDEX_LAG_MAX, async {
-            while self.due(index).await != names && !self.store().info().exact_index {
-                tokio::task::yield_now().await;
-            }
-        });
-        // Too late or not, what counts is what the list says now.
-        let _ = patience.await;
-        assert_eq!(self.due(index).await, names, "due in {index:?}");
-    }
-
-    // ── sweeps ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    /// Writes a sweep that somebody asked for.
-    pub async fn start_sweep(&self, name: &str, work: SweepWork) -> Key {
-        let id = ekiden_core::id::SweepId::new(name).expect("a valid id");
-        let key = Key::sweep(&ns(), &id);
-        self.put(&key, Expect::Absent, Record::Sweep(Arc::new(Sweep::new(id, work, self.now())))).await;
-        key
-    }
-
-    /// The next step of a sweep, with at most this many items; `None` when the sweep is gone.
-    pub async fn sweep_step(&self, key: &Key, limit: usize) -> Option<SweepStep> {
-        let step = self.store().sweep_step(key.clone(), limit, || self.task_id()).await;
-        step.expect("a read on a store without faults")
-    }
-
-    /// Drives a sweep to its end, a page at a time, and says how many steps that took.
-    pub async fn sweep(&self, key: &Key) -> usize {
-        for steps in 0..1_000 {
-            let Some(step) = self.sweep_step(key, 24).await else { return steps };
-            match self.run(&step).await {
-                Ok(Swept::On(_) | Swept::Ended) => {}
-                other => panic!("expected {key} to go on, got {other:?}"),
-            }
-        }
-        panic!("{key} does not come to an end");
-    }
-
-    /// The counts of the cases' namespace.
-    pub async fn counts(&self) -> Counts {
-        let scope = CountScope { namespace: ns(), pool: None };
-        self.store().counts(scope).await.expect("a read on a store without faults")
-    }
-
-    /// Asserts that a question gets this answer: at once where the index is exact, soon where it lags.
-    pub async fn soon<T, F>(&self, expected: T, ask: impl Fn() -> F)
-    where
-        T: PartialEq + Debug,
-        F: Future<Output = T>,
-    {
-        let exact = self.store().info().exact_index;
-        let patience = tokio::time::timeout(INDEX_LAG_MAX, async {
-            while !exact && ask().await != expected {
-                tokio::task::yield_now().await;
-            }
-        });
-        let _ = patience.await;
-        assert_eq!(ask().await, expected, "where the index is exact at once, otherwise within {INDEX_LAG_MAX:?}");
-    }
-
-    /// Asserts what a list says is due by now.
-    pub async fn lists_due(&self, index: DueIndex, expected: &[&str]) {
-        self.soon(texts(expected), || self.due(index)).await;
-    }
-
-    /// Asserts what a filter lists, oldest first.
-    pub async fn lists(&self, filter: TaskFilter, expected: &[&str]) {
-        self.soon(texts(expected), || self.list(filter.clone(), ListOrder::OldestFirst, 100)).await;
-    }
-
-    /// Every record of the cases' namespace but tasks, and these tasks: to see that nothing changed.
-    pub async fn snapshot(&self, tasks: &[&str]) -> Vec<Versioned> {
-        let keys = tasks.iter().map(|name| task_key(name)).collect();
-        let tasks = self.store().get(keys).await.expect("a read on a store without faults");
-        let mut all: Vec<Versioned> = tasks.into_iter().flatten().collect();
-        for kind in RecordKind::ALL.into_iter().filter(|kind| *kind != RecordKind::Task) {
-            let query = RecordQuery { namespace: ns(), kind, prefix: String::new(), cursor: None, limit: 1_000 };
-            let page = self.store().records(query).await.expect("a read on a store without faults");
-            assert_eq!(page.cursor, None, "a case holds few records");
-            all.extend(page.items);
-        }
-        all
-    }
-
-    /// Asserts how many tasks are in a phase: by the counts where they are exact, otherwise by the listing.
-    pub async fn count_is(&self, phase: Phase, expected: usize) {
-        let counts = self.counts().await;
-        if counts.exact {
-            assert_eq!(counts.get(phase), expected as u64, "tasks counted as {phase}");
-        } else {
-            let filter = TaskFilter { phases: vec![phase], ..TaskFilter::all(ns()) };
-            assert_eq!(self.list(filter, ListOrder::OldestFirst, 100).await.len(), expected, "tasks listed as {phase}");
-        }
-    }
-
-    /// What must hold after every case: no damage, and counts that agree with the listing where they call themselves exact.
-    pub async fn finish(&self) {
-        let findings = match self.store().check(CheckDepth::Full).await {
-            Ok(findings) => findings,
-            Err(error) if error.code() == ReasonCode::StoreClosed => return,
-            Err(error) => panic!("the check failed: {error}"),
-        };
-        assert!(findings.is_empty(), "the store found damage: {findings:?}");
-        let counts = self.counts().await;
-        if counts.exact {
-            for phase in Phase::ALL {
-                let filter = TaskFilter { phases: vec![phase], ..TaskFilter::all(ns()) };
-                let listed: BTreeSet<String> =
-                    self.list(filter, ListOrder::OldestFirst, 100).await.into_iter().collect();
-                assert_eq!(counts.get(phase), listed.len() as u64, "count and listing of {phase} agree");
-            }
-        }
-    }
-}
-
-/// Runs this many at once, each on a task of its own, and gives their answers in order.
-pub async fn at_once<T, F>(count: usize, each: impl Fn(usize) -> F) -> Vec<T>
-where
-    T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
-{
-    let gate = Arc::new(tokio::sync::Barrier::new(count));
-    let spawn = |work: F| {
-        let gate = gate.clone();
-        tokio::spawn(async move {
-            gate.wait().await;
-            work.await
-        })
-    };
-    let running: Vec<_> = (0..count).map(each).map(spawn).collect();
-    let mut answers = Vec::with_capacity(count);
-    for one in running {
-        answers.push(one.await.expect("a racer that does not panic"));
-    }
-    answers
-}
-
-/// The ids of tasks, in their order.
-pub fn ids(tasks: &[Arc<Task>]) -> Vec<&str> {
-    tasks.iter().map(|task| task.id().as_str()).collect()
-}
-
-/// The tasks of a claim's answer.
-pub fn tasks_of(claimed: Claimed) -> Vec<Arc<Task>> {
-    claimed.tasks.iter().filter_map(|versioned| versioned.record.as_task().cloned()).collect()
-}
-
-/// A delete of whatever is there.
-pub fn delete(key: Key) -> Write {
-    Write { key, expect: Expect::Any, action: Action::Delete }
-}
-
-/// A check that changes nothing.
-pub fn check(key: Key, expect: Expect) -> Write {
-    Write { key, expect, action: Action::Check }
-}
-
-/// An addition to a counter.
-pub fn add(key: Key, by: i64) -> Write {
-    Write { key, expect: Expect::Any, action: Action::Add(by) }
-}
-
-/// A delete of a record as it was read.
-pub fn delete_at(key: Key, revision: Revision) -> Write {
-    Write { key, expect: Expect::At(revision), action: Action::Delete }
-}
-
-/// The revisions of a commit that must be applied.
-pub fn applied(answer: Answer) -> Vec<Option<Revision>> {
-    match answer {
-        Answer::Applied(applied) => applied.revisions,
-        other => panic!("expected an applied commit, got {other:?}"),
-    }
-}
-
-/// What a commit that must conflict found, by key.
-pub fn found(answer: Answer) -> Vec<(Key, Option<Versioned>)> {
-    match answer {
-        Answer::Conflict(mut conflict) => {
-            conflict.found.sort_by(|a, b| a.0.cmp(&b.0));
-            conflict.found
-        }
-        other => panic!("expected a conflict, got {other:?}"),
-    }
-}
-
-/// A question without choices or deadline.
-pub fn question(text: &str) -> Question {
-    let id = QuestionId::new("q-1").expect("a valid id");
-    Question { id, text: Arc::from(text), choices: Vec::new(), deadline: None, default: None }
-}
-
-/// Names as a question answers them.
-pub fn texts(names: &[&str]) -> Vec<String> {
-    names.iter().map(ToString::to_string).collect()
 }

@@ -78,10 +78,10 @@ async fn lane_is_gone(lab: &Lab) {
 }
 
 async fn rejoin(lab: &Lab, name: &str) {
-    lab.due_is(DueIndex::Rejoin, &[name]).await;
+    lab.lists_due(DueIndex::Rejoin, &[name]).await;
     let happen = due_event(DueIndex::Rejoin, task_key(name)).expect("tasks rejoin");
     lab.run(&happen).await.expect("it became due");
-    lab.due_is(DueIndex::Rejoin, &[]).await;
+    lab.lists_due(DueIndex::Rejoin, &[]).await;
 }
 
 /// C1, C11
@@ -180,7 +180,7 @@ pub async fn an_expired_head_frees_the_next(lab: Lab) {
     join_all(&lab, &["b"], serial()).await;
     lab.wait(SECOND);
     lab.nothing_to_claim().await;
-    lab.due_is(DueIndex::Expire, &["a"]).await;
+    lab.lists_due(DueIndex::Expire, &["a"]).await;
     lab.run(&due_event(DueIndex::Expire, task_key("a")).expect("tasks expire")).await.expect("it expires");
     assert_eq!(lab.phase("a").await, Phase::Dead);
     assert_eq!(run_out(&lab, 1).await, ["b"]);
@@ -384,7 +384,7 @@ pub async fn an_end_that_met_too_many_conflicts_leaves_the_next_to_a_sweep(lab: 
     lab.enqueue_spec(member(&lab, "d", serial())).await;
     assert!(matches!(place(&lab, "d").await, Place::Waiting(_)), "a newcomer does not overtake those who wait");
     let sweep = Key::sweep(&ns(), &Sweep::admit_id(&lane("l")));
-    lab.due_is(DueIndex::Sweep, &[&sweep.name]).await;
+    lab.lists_due(DueIndex::Sweep, &[&sweep.name]).await;
     let step = lab.sweep_step(&sweep, 24).await.expect("there is work");
     assert_eq!(lab.run(&step).await.expect("a step"), Swept::Ended);
     assert_eq!(lab.get(&sweep).await, None);

@@ -132,7 +132,7 @@ pub async fn what_a_dead_runner_held_goes_to_others(lab: Lab) {
     let declare = DeclareDead { runner: key.clone(), silence: Silence::ByClock };
     assert_eq!(lab.refused(&declare).await, ReasonCode::LeaseAlive);
     lab.wait(LEASE);
-    lab.due_is(DueIndex::Runner, &["runner-1"]).await;
+    lab.lists_due(DueIndex::Runner, &["runner-1"]).await;
     lab.run(&declare).await.expect("it was silent for a lease");
     assert_eq!(lab.refused(&Beat { runner: record(&lab, "runner-1") }).await, ReasonCode::RunnerDead);
     assert_eq!(held_by(&lab, "runner-1").await, ["a", "b"]);
@@ -159,12 +159,12 @@ pub async fn a_dead_runner_is_watched_until_found_empty_twice_a_lease_apart(lab:
     lab.enqueue("straggler").await;
     lab.take().await;
     lab.wait(LEASE);
-    lab.due_is(DueIndex::Runner, &["runner-1"]).await;
+    lab.lists_due(DueIndex::Runner, &["runner-1"]).await;
     assert_eq!(held_by(&lab, "runner-1").await, ["straggler"], "a claim sent before its death is found");
     lab.changed("straggler", lost()).await;
     lab.run(&clear).await.expect("nothing was found");
     lab.wait(Millis::from_days(1));
-    lab.due_is(DueIndex::Runner, &[]).await;
+    lab.lists_due(DueIndex::Runner, &[]).await;
     assert!(lab.get(&key).await.is_some(), "the record stays: this incarnation never beats again");
 }
 
@@ -188,9 +188,9 @@ pub async fn a_mailbox_lease_is_lost_at_its_deadline_and_not_before(lab: Lab) {
     assert_eq!(lab.refused(&deadline).await, ReasonCode::LeaseAlive);
     lab.nothing_to_claim().await;
     lab.wait(Millis::new(1));
-    lab.due_is(DueIndex::Lease, &["t"]).await;
+    lab.lists_due(DueIndex::Lease, &["t"]).await;
     assert!(matches!(lab.run(&deadline).await, Ok(Happened::Changed(_))));
-    lab.due_is(DueIndex::Lease, &[]).await;
+    lab.lists_due(DueIndex::Lease, &[]).await;
     let second = lab.claim(poll()).await.remove(0);
     assert_eq!((first.state.execution_no, second.state.execution_no), (1, 2), "it is delivered again");
     assert_eq!(refused(&lab, "t", succeeded(&first)).await, ReasonCode::LeaseLost);

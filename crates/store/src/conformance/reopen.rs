@@ -193,11 +193,11 @@ pub async fn claims_go_on_where_they_stopped(lab: Lab) {
     lab.wait(Millis::from_secs(1));
     assert_eq!(ids(&lab.take_all(2).await), ["c", "delayed"]);
     lab.wait(Millis::from_secs(5));
-    lab.due_is(DueIndex::Lease, &["a"]).await;
+    lab.lists_due(DueIndex::Lease, &["a"]).await;
     assert!(lab.reopen().await);
-    lab.due_is(DueIndex::Lease, &["a"]).await;
+    lab.lists_due(DueIndex::Lease, &["a"]).await;
     lab.succeed(&a).await;
-    lab.due_is(DueIndex::Lease, &[]).await;
+    lab.lists_due(DueIndex::Lease, &[]).await;
     assert_eq!(lab.list(held, ListOrder::OldestFirst, 10).await, ["b", "c", "delayed"]);
 }
 

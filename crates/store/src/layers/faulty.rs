@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ekiden_core::key::Key;
-use ekiden_core::limits;
 use ekiden_core::record::Versioned;
 use tokio::sync::broadcast;
 
+use super::one_by_one;
 use crate::entropy::Entropy;
 use crate::error::StoreError;
 use crate::op::{Op, Outcome};
-use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery, check_batch};
+use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery};
 use crate::store::{CheckDepth, Finding, Hint, Info, Store};
 
 /// How often what goes wrong, in percent of the requests.
@@ -103,14 +103,7 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {
-        if let Err(refusal) = check_batch("ops", ops.len(), limits::APPLY_OPS_MAX) {
-            return vec![Err(refusal.into()); ops.len()];
-        }
-        let mut outcomes = Vec::with_capacity(ops.len());
-        for op in ops {
-            outcomes.push(self.one(op).await);
-        }
-        outcomes
+        one_by_one(ops, |op| self.one(op)).await
     }
 
     async fn get(&self, keys: Vec<Key>) -> Result<Vec<Option<Versioned>>, StoreError> {

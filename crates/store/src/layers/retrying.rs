@@ -2,13 +2,13 @@
 
 use async_trait::async_trait;
 use ekiden_core::key::Key;
-use ekiden_core::limits;
 use ekiden_core::record::Versioned;
 use tokio::sync::broadcast;
 
+use super::one_by_one;
 use crate::error::{Happened, StoreError};
 use crate::op::{Op, Outcome};
-use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery, check_batch};
+use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery};
 use crate::store::{CheckDepth, Finding, Hint, Info, Store};
 
 /// A store whose passing errors are tried again, at once and a bounded number of times.
@@ -58,15 +58,7 @@ impl<S: Store> Store for Retrying<S> {
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {
-        if let Err(refusal) = check_batch("ops", ops.len(), limits::APPLY_OPS_MAX) {
-            return vec![Err(refusal.into()); ops.len()];
-        }
-        // One at a time: an op that is repeated must not come after those behind it.
-        let mut outcomes = Vec::with_capacity(ops.len());
-        for op in ops {
-            outcomes.push(self.one(op).await);
-        }
-        outcomes
+        one_by_one(ops, |op| self.one(op)).await
     }
 
     async fn get(&self, keys: Vec<Key>) -> Result<Vec<Option<Versioned>>, StoreError> {
