@@ -102,7 +102,7 @@ pub const CLAIM_PROMOTE_MAX: usize = 256;
 /// 64 entries of a line that a claim passes over (expired, or due by a faster clock) before it leaves the line to maintenance.
 pub const CLAIM_SKIP_MAX: usize = 64;
 
-/// 256 kinds a pool: a claim for any kind looks at the head of each.
+/// 256 kinds a pool: a claim for any kind looks at the head of each, and at no more; beyond it, at a part that changes.
 pub const KINDS_A_POOL_MAX: usize = 256;
 
 /// 1,000 items a page, whatever was asked.

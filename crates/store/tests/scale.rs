@@ -13,7 +13,7 @@ use ekiden_core::record::Record;
 use ekiden_core::task::{Spec, Task, TaskEnvelope};
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::{Start, birth};
-use ekiden_store::{MemoryStore, Op, Store, StoreExt};
+use ekiden_store::{Claimed, MemoryStore, Op, Store, StoreExt};
 
 const NOON: Timestamp = Timestamp::from_millis(1_794_744_000_000);
 const MILLION: usize = 1_000_000;
@@ -60,20 +60,41 @@ impl Backlog {
 
     /// Claims ten tasks of the kind that is asked for, and says what was looked at.
     async fn visited(&mut self) -> usize {
+        let claimed = self.claim(Kinds::Only(vec![Kind::new("asked").unwrap()])).await;
+        assert_eq!(claimed.tasks.len(), 10);
+        claimed.visited
+    }
+
+    async fn claim(&mut self, kinds: Kinds) -> Claimed {
         self.made += 1;
         let claim = Claim {
             id: OpId::from_bits(u128::from(self.made)),
             now: NOON + Millis::from_secs(60),
             pools: vec![ClaimPool::open(self.template.namespace.clone(), self.template.pool.clone())],
-            kinds: Kinds::Only(vec![Kind::new("asked").unwrap()]),
+            kinds,
             limit: 10,
             holder: RunnerId::new("runner-1").unwrap(),
             lease: LeaseTerm::Heartbeat,
         };
-        let claimed = self.store.claim(claim).await.unwrap();
-        assert_eq!(claimed.tasks.len(), 10);
-        claimed.visited
+        self.store.claim(claim).await.unwrap()
     }
+}
+
+/// C17: a claim for any kind looks at a bounded number of kinds, and yet every kind gets its turn.
+#[tokio::test]
+async fn a_claim_for_any_kind_looks_at_no_more_than_256_and_forgets_none() {
+    let mut backlog = Backlog::new();
+    for n in 0..400 {
+        let kind = Kind::new(format!("kind-{n:03}")).unwrap();
+        backlog.add(1, |spec| spec.envelope.task_type = kind.clone()).await;
+    }
+    let mut taken = 0;
+    for _ in 0..100 {
+        let claimed = backlog.claim(Kinds::Any).await;
+        assert!(claimed.visited <= limits::KINDS_A_POOL_MAX + 10, "{}", claimed.visited);
+        taken += claimed.tasks.len();
+    }
+    assert_eq!(taken, 400);
 }
 
 /// C17: one thousand or one million that wait, and a million of a kind nobody asks for in front.

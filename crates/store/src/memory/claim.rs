@@ -6,7 +6,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ekiden_core::claim::{self, Claim, ClaimPool, Kinds};
-use ekiden_core::id::{Kind, TaskId};
+use ekiden_core::hash;
+use ekiden_core::id::{Kind, OpId, TaskId};
 use ekiden_core::index::{Index, Line};
 use ekiden_core::key::Key;
 use ekiden_core::limits;
@@ -90,7 +91,7 @@ impl Shelf {
         for (at, (pool, _)) in open {
             let Some(lines) = self.indexes.ready.get(&(pool.namespace.clone(), pool.pool.clone())) else { continue };
             let kinds: Vec<&Kind> = match &claim.kinds {
-                Kinds::Any => lines.keys().collect(),
+                Kinds::Any => some_of(lines.keys(), lines.len(), claim.id),
                 Kinds::Only(kinds) => kinds.iter().filter(|kind| lines.contains_key(*kind)).collect(),
             };
             asked.extend(kinds.into_iter().map(|kind| Asked { pool: at, line: line(pool, kind), passed: 0 }));
@@ -166,10 +167,21 @@ impl Shelf {
             Kinds::Any => {
                 let from = Line { namespace: pool.namespace.clone(), pool: pool.pool.clone(), kind: lowest_kind() };
                 let lines = self.indexes.waiting.range(from..);
-                Box::new(lines.take_while(move |(line, _)| line.namespace == pool.namespace && line.pool == pool.pool))
+                let own = lines.take_while(move |(line, _)| line.namespace == pool.namespace && line.pool == pool.pool);
+                // What is beyond is promoted by maintenance.
+                Box::new(own.take(limits::KINDS_A_POOL_MAX))
             }
         }
     }
+}
+
+/// All kinds of a pool, up to the limit. Beyond it each claim begins at another place, so that no kind is left out for long.
+fn some_of<'a>(kinds: impl Iterator<Item = &'a Kind> + Clone, count: usize, claim: OpId) -> Vec<&'a Kind> {
+    if count <= limits::KINDS_A_POOL_MAX {
+        return kinds.collect();
+    }
+    let start = usize::try_from(hash::of_bytes(&claim.as_bits().to_be_bytes())).unwrap_or(0) % count;
+    kinds.cycle().skip(start).take(limits::KINDS_A_POOL_MAX).collect()
 }
 
 fn line(pool: &ClaimPool, kind: &Kind) -> Line {
