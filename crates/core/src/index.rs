@@ -131,8 +131,11 @@ impl Index {
         let listed = |due| Self { due, ..Self::default() };
         match record {
             Record::Task(task) => of_task(task),
-            Record::Runner(runner) => listed(due(DueIndex::Runner, runner.due_at())),
-            Record::Sweep(sweep) => listed(due(DueIndex::Sweep, Some(sweep.created_at))),
+            Record::Runner(runner) => {
+                let watched: Vec<Due> = due(DueIndex::Runner, runner.due_at());
+                listed(if watched.is_empty() { due(DueIndex::Forget, runner.forget_at()) } else { watched })
+            }
+            Record::Sweep(sweep) => listed(due(DueIndex::Sweep, Some(sweep.due_at()))),
             Record::Schedule(schedule) => {
                 listed(due(DueIndex::Schedule, (!schedule.paused).then_some(schedule.next_at)))
             }

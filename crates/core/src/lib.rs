@@ -7,6 +7,7 @@ pub mod claim;
 pub mod commit;
 pub mod dependency;
 pub mod event;
+pub mod explain;
 pub mod filter;
 pub mod hash;
 pub mod id;

@@ -129,5 +129,16 @@ pub const IDEMPOTENCY_KEPT: Millis = Millis::from_days(1);
 /// 15 minutes: a signal nobody read by then belongs to a runner that is long gone.
 pub const SIGNAL_KEPT: Millis = Millis::from_secs(15 * 60);
 
+/// One day: how long the record of a dead runner stays for people to see.
+pub const DEAD_RUNNER_KEPT: Millis = Millis::from_days(1);
+
+/// One second: how soon a task that waits for a group looks again while the group is young.
+pub const AWAIT_LOOK_MIN: Millis = Millis::from_secs(1);
+/// Half a minute: how rarely it looks when the group has been open for long.
+pub const AWAIT_LOOK_MAX: Millis = Millis::from_secs(30);
+
+/// 4 ticks a commit: each is a task with its keys and its lane, at most five writes.
+pub const TICKS_A_COMMIT_MAX: usize = 4;
+
 /// 1,000 missed ticks that a schedule catches up at most; the rest is counted as skipped.
 pub const MISSED_TICKS_MAX: usize = 1_000;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::Kind;
 use crate::limits;
 use crate::reason::{ReasonCode, Refusal};
 use crate::retry::RetryPolicy;
@@ -151,6 +152,16 @@ impl Profile {
     /// Every profile.
     pub const ALL: [Self; 6] =
         [Self::Embedded, Self::DynamoPrompt, Self::DynamoOther, Self::Workspace, Self::Request, Self::Mailbox];
+
+    /// The profile of a pool on the store of this name, for tasks of this kind.
+    pub fn of(store: &str, kind: &Kind) -> Self {
+        match store {
+            "dynamodb" if kind.as_str() == "prompt" => Self::DynamoPrompt,
+            "dynamodb" => Self::DynamoOther,
+            "workspace" => Self::Workspace,
+            _ => Self::Embedded,
+        }
+    }
 
     /// The defaults of this profile.
     pub fn settings(self) -> PoolSettings {

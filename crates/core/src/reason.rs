@@ -64,6 +64,14 @@ reason_codes! {
     ClaimInvalid = "CLAIM_INVALID",
     /// A page, cursor or batch is malformed or too large.
     QueryInvalid = "QUERY_INVALID",
+    /// A store's address cannot be read, or names a store that this program was built without.
+    UrlInvalid = "URL_INVALID",
+    /// A payload or result cannot be written as JSON.
+    PayloadInvalid = "PAYLOAD_INVALID",
+    /// Two handlers were registered for one kind.
+    HandlerTwice = "HANDLER_TWICE",
+    /// A runner was built that cannot do anything: no handler, no pool, or no room.
+    RunnerInvalid = "RUNNER_INVALID",
     /// A mailbox message does not have the form of its type.
     MessageInvalid = "MESSAGE_INVALID",
 
@@ -96,6 +104,8 @@ reason_codes! {
     QuestionClosed = "QUESTION_CLOSED",
     /// Another open task has this unique key.
     UniqueConflict = "UNIQUE_CONFLICT",
+    /// There is no such schedule.
+    ScheduleNotFound = "SCHEDULE_NOT_FOUND",
     /// There is no such runner.
     RunnerNotFound = "RUNNER_NOT_FOUND",
     /// This runner's incarnation is over: it was declared dead, or said goodbye.
@@ -132,6 +142,18 @@ reason_codes! {
     PoolFull = "POOL_FULL",
     /// No living runner handles its type.
     NoHandler = "NO_HANDLER",
+    /// It may run, and waits for a runner to have room.
+    WaitsForRunner = "WAITS_FOR_RUNNER",
+    /// It waits for a group of tasks to end.
+    GroupOpen = "GROUP_OPEN",
+    /// It waits for an answer.
+    NeedsInput = "NEEDS_INPUT",
+    /// An attempt is under way.
+    AttemptRunning = "ATTEMPT_RUNNING",
+    /// An attempt is under way, but its runner has been silent for long.
+    RunnerSilent = "RUNNER_SILENT",
+    /// It was cancelled, and its last attempt has not ended yet.
+    AttemptEnding = "ATTEMPT_ENDING",
 
     // Stores.
     /// Others changed the same records too often in a row.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Kind, Namespace, PoolName, RunnerId};
+use crate::limits;
 use crate::reason::{ReasonCode, Refusal};
 use crate::time::{Millis, Timestamp};
 
@@ -104,6 +105,14 @@ impl Runner {
             RunnerStatus::Running => Some(self.last_heartbeat + self.lease),
             RunnerStatus::Stopped => Some(self.last_heartbeat),
             RunnerStatus::Dead { cleared, check_at, .. } => (cleared < 2).then_some(check_at),
+        }
+    }
+
+    /// When the record of a dead runner that left nothing behind may go.
+    pub fn forget_at(&self) -> Option<Timestamp> {
+        match self.status {
+            RunnerStatus::Dead { cleared, since, .. } if cleared >= 2 => Some(since + limits::DEAD_RUNNER_KEPT),
+            _ => None,
         }
     }
 

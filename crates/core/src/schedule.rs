@@ -7,7 +7,8 @@ use croner::Cron;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{IdempotencyKey, ScheduleId};
+use crate::hash;
+use crate::id::{IdempotencyKey, ScheduleId, TaskId};
 use crate::limits;
 use crate::reason::{ReasonCode, Refusal};
 use crate::task::Spec;
@@ -77,12 +78,35 @@ pub struct Schedule {
     pub template: Arc<Spec>,
     /// The next tick; the due index lists the schedule at this moment.
     pub next_at: Timestamp,
+    /// The task of the latest tick.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<TaskId>,
 }
 
 impl Schedule {
     /// The idempotency key of a tick: two processes that see the same tick enqueue one task.
     pub fn tick_key(&self, at: Timestamp) -> Result<IdempotencyKey, Refusal> {
-        IdempotencyKey::new(format!("tick/{}@{at}", self.id))
+        IdempotencyKey::new(self.tick_name(at))
+    }
+
+    /// The id of a tick's task, the same in every process.
+    pub fn tick_id(&self, at: Timestamp) -> Result<TaskId, Refusal> {
+        TaskId::new(self.tick_name(at))
+    }
+
+    /// A long schedule name gives way to its hash, so that a tick's name stays an id.
+    fn tick_name(&self, at: Timestamp) -> String {
+        let readable = format!("tick/{}@{at}", self.id);
+        if readable.len() <= limits::ID_BYTES_MAX {
+            return readable;
+        }
+        format!("tick#{:032x}@{at}", hash::wide(self.id.as_str().as_bytes()))
+    }
+
+    /// Refuses a schedule that can never tick, or whose task no store could keep.
+    pub fn check(&self, now: Timestamp) -> Result<(), Refusal> {
+        self.every.next(now)?;
+        self.template.check()
     }
 
     /// The ticks to enqueue now, and the next moment to look. Pure: any process may ask, a guarded write picks one.
@@ -163,6 +187,7 @@ mod tests {
             paused: false,
             template,
             next_at,
+            last: None,
         }
     }
 

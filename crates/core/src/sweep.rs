@@ -8,7 +8,7 @@ use crate::hash;
 use crate::id::{LaneKey, SweepId, TaskId};
 use crate::limits;
 use crate::task::Phase;
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 
 /// What a sweep does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,15 @@ pub enum SweepWork {
     Retry(TaskFilter),
     /// Purges every matching task that has ended.
     Purge(TaskFilter),
+    /// Waits until every task of a group has ended, then releases the task that waits for it.
+    Await {
+        /// Which tasks.
+        group: TaskFilter,
+        /// The task that is released.
+        then: TaskId,
+        /// How many ended without success so far.
+        failed: u64,
+    },
 }
 
 /// A sweep's record.
@@ -50,14 +59,33 @@ pub struct Sweep {
     /// How many tasks were looked at and left alone.
     #[serde(default)]
     pub passed: u64,
-    /// When it was asked for; tasks created later are not its business.
+    /// When it was asked for; what is created later is no business of a bulk command.
     pub created_at: Timestamp,
+    /// When to look again; at once if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Timestamp>,
 }
 
 impl Sweep {
     /// A new sweep.
     pub fn new(id: SweepId, work: SweepWork, now: Timestamp) -> Self {
-        Self { id, work, cursor: None, changed: 0, passed: 0, created_at: now }
+        Self { id, work, cursor: None, changed: 0, passed: 0, created_at: now, next_at: None }
+    }
+
+    /// When maintenance must look at it.
+    pub fn due_at(&self) -> Timestamp {
+        self.next_at.unwrap_or(self.created_at)
+    }
+
+    /// When to look again at something that has not ended: soon while it is young, rarely when it has been open for long.
+    pub(crate) fn next_look(&self, now: Timestamp) -> Timestamp {
+        let tenth = Millis::new(now.since(self.created_at).as_u64() / 10);
+        now + tenth.clamp(limits::AWAIT_LOOK_MIN, limits::AWAIT_LOOK_MAX)
+    }
+
+    /// The name of the sweep that waits for a group on a task's behalf.
+    pub fn await_id(then: &TaskId) -> SweepId {
+        named("await", then.as_str())
     }
 
     /// The name of the sweep that a parent's end starts: one a parent, so that two ends do not make two.

@@ -162,6 +162,9 @@ pub struct Spec {
     /// Free text by name, for people and filters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// The group whose end releases it; until then it is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_group: Option<GroupId>,
     /// The task that this one repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<TaskId>,
@@ -200,6 +203,7 @@ impl Spec {
             group: None,
             session: None,
             labels: BTreeMap::new(),
+            after_group: None,
             retry_of: None,
             origin: Origin::default(),
             message: None,
@@ -299,6 +303,19 @@ pub struct QuestionAnswer {
     pub at: Timestamp,
 }
 
+/// How far an attempt says it is.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// Steps done.
+    pub done: u64,
+    /// Steps in all, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// What is being done, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<Arc<str>>,
+}
+
 /// The part of a task that changes. Only `transition::decide` (phases) and the lane functions (places) write it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -349,6 +366,9 @@ pub struct State {
     /// What the handler returned.
     #[serde(default, with = "payload::optional", skip_serializing_if = "Option::is_none")]
     pub result: Option<Bytes>,
+    /// How far the latest attempt said it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Box<Progress>>,
     /// When the state last changed.
     pub updated_at: Timestamp,
     /// When the first attempt began.

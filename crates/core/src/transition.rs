@@ -14,7 +14,7 @@ use crate::limits;
 use crate::pool::Timeout;
 use crate::reason::{ReasonCode, Refusal};
 use crate::retry::{self, FailureKind, Next};
-use crate::task::{Phase, Question, QuestionAnswer, Spec, State, Task};
+use crate::task::{Phase, Progress, Question, QuestionAnswer, Spec, State, Task};
 use crate::time::{Millis, Timestamp};
 
 /// What an event does to a task. A refusal is the error side of [`decide`].
@@ -83,6 +83,7 @@ pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) 
         last_error: None,
         reason: None,
         result: None,
+        progress: None,
         updated_at: now,
         started_at: None,
         finished_at: None,
@@ -91,7 +92,7 @@ pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) 
         history: Vec::new(),
     };
     let mut effects = Effects::default();
-    if start == Start::Released {
+    if start == Start::Released && spec.after_group.is_none() {
         leave_hold(spec, &mut state, &mut effects, now);
     }
     state.note(EventName::Enqueued, None, now);
@@ -136,6 +137,17 @@ pub fn decide(task: &Task, event: &Event, now: Timestamp) -> Result<Decision, Re
         Event::RetryRequested => moment.retry_requested(),
         Event::Expired => Ok(moment.expired()),
     }
+}
+
+/// The state after its holder said how far it is. Nobody else may: who lost the lease changes nothing.
+pub fn report(task: &Task, token: Token, progress: Progress, now: Timestamp) -> Result<State, Refusal> {
+    let held = task.state.phase == Phase::Running && task.state.lease.as_ref().is_some_and(|held| held.token == token);
+    if !held {
+        let code = Moment { task, name: EventName::Claimed, now }.why_not_held(token);
+        return Err(Refusal::new(code).with("task_id", task.id()).with("phase", task.state.phase).with("token", token));
+    }
+    let progress = Progress { note: progress.note.map(|note| clip(&note)), ..progress };
+    Ok(State { progress: Some(Box::new(progress)), updated_at: now, ..task.state.clone() })
 }
 
 /// Whether an attempt that ended counts against the budget.
@@ -277,6 +289,7 @@ impl<'a> Moment<'a> {
         next.state.phase = Phase::Running;
         next.state.promoted = false;
         next.state.late = None;
+        next.state.progress = None;
         next.state.attempts = state.attempts.saturating_add(1);
         next.state.execution_no += 1;
         next.state.started_at.get_or_insert(self.now);

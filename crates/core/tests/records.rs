@@ -58,6 +58,7 @@ fn records() -> Vec<Record> {
         paused: false,
         template: running(|_| {}).spec,
         next_at: NOW,
+        last: None,
     };
     let release = SweepWork::Release { parent: id("parent"), phase: Phase::Succeeded };
     vec![

@@ -260,7 +260,10 @@ async fn sweep_page<S: Store + ?Sized>(
                 })
                 .await
         }
-        SweepWork::Cancel(filter) | SweepWork::Retry(filter) | SweepWork::Purge(filter) => {
+        SweepWork::Cancel(filter)
+        | SweepWork::Retry(filter)
+        | SweepWork::Purge(filter)
+        | SweepWork::Await { group: filter, .. } => {
             store.tasks(TaskQuery { filter: filter.clone(), order: ListOrder::OldestFirst, cursor, limit }).await
         }
         SweepWork::Admit { .. } => Ok(Page { items: Vec::new(), cursor: None }),

@@ -163,7 +163,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn start_sweep(&mut self, namespace: &Namespace, id: SweepId, work: SweepWork) -> Result<(), Stop> {
+    pub(crate) fn start_sweep(&mut self, namespace: &Namespace, id: SweepId, work: SweepWork) -> Result<(), Stop> {
         let key = Key::sweep(namespace, &id);
         self.need(std::slice::from_ref(&key))?;
         self.put(key, Record::Sweep(Arc::new(Sweep::new(id, work, self.now()))));

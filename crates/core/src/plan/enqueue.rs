@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::dependency::{self, Edge};
 use crate::event::Event;
+use crate::filter::TaskFilter;
 use crate::id::{IdempotencyKey, TaskId};
 use crate::key::{Key, RecordKind};
 use crate::lane::LaneSpec;
@@ -13,6 +14,7 @@ use crate::plan::view::PageNeed;
 use crate::plan::{Plan, Stop};
 use crate::reason::{ReasonCode, Refusal};
 use crate::record::Record;
+use crate::sweep::{Sweep, SweepWork};
 use crate::task::{Phase, Spec, Task};
 use crate::transition::{Start, birth};
 use crate::unique::KeyRecord;
@@ -73,6 +75,11 @@ impl Plan for Enqueue {
         let change = birth(spec, self.start, parents.all(), draft.now());
         let newborn = Task { spec: spec.clone(), state: change.state.clone() };
         let mut task = draft.change(&key, &newborn, change)?;
+        if let Some(group) = &spec.after_group {
+            let group = TaskFilter { group: Some(group.clone()), ..TaskFilter::all(spec.namespace.clone()) };
+            let work = SweepWork::Await { group, then: spec.id.clone(), failed: 0 };
+            draft.start_sweep(&spec.namespace, Sweep::await_id(&spec.id), work)?;
+        }
         for parent in &parents.open {
             add_edge(draft, spec, parent)?;
         }

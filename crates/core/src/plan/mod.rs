@@ -9,6 +9,7 @@ mod enqueue;
 mod maintain;
 mod retry;
 mod runner;
+mod settings;
 mod sweep;
 mod view;
 
@@ -21,6 +22,7 @@ pub use enqueue::{AddParents, Enqueue, Enqueued};
 pub use maintain::{Forget, Purge, PurgeWhen, Purged, due_event};
 pub use retry::Retry;
 pub use runner::{Beat, ClearDead, DeclareDead, Goodbye};
+pub use settings::{RemoveSchedule, Report, SetPool, SetSchedule, StartSweep, Tick};
 pub use sweep::{SweepItem, SweepStep, Swept};
 pub use view::{Need, PageNeed, View};
 

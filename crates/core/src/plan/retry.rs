@@ -54,6 +54,7 @@ impl Retry {
             created_at: draft.now(),
             run_at: None,
             expires_at: task.spec.expires_at.filter(|end| *end > draft.now()),
+            after_group: None,
             retry_of: Some(task.id().clone()),
             origin: Origin::Ours,
             ..Spec::clone(&task.spec)

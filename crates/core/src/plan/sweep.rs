@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::dependency::OnParentFailure;
 use crate::event::Event;
 use crate::id::{LaneKey, TaskId};
 use crate::key::Key;
@@ -60,6 +61,7 @@ impl Plan for SweepStep {
         }
         match &found.work {
             SweepWork::Admit { lane } => return self.admit(draft, lane),
+            SweepWork::Await { then, failed, .. } => return self.await_group(draft, &found, then, *failed),
             SweepWork::Release { parent, .. } if was_reopened(draft, &self.sweep, parent)? => {
                 draft.delete(self.sweep.clone());
                 return Ok(Swept::Ended);
@@ -108,6 +110,40 @@ impl SweepStep {
         }
     }
 
+    /// A page of a group is left behind once all of it has ended, so each member is looked at a bounded number of times.
+    /// The page with the first open member is looked at again later.
+    fn await_group(&self, draft: &mut Draft<'_>, sweep: &Sweep, then: &TaskId, failed: u64) -> Result<Swept, Stop> {
+        let waiting = Key::task(&self.sweep.namespace, then);
+        let held = draft.task(&waiting)?.filter(|task| task.state.phase == Phase::Pending);
+        let Some(held) = held else {
+            draft.delete(self.sweep.clone());
+            return Ok(Swept::Ended);
+        };
+        let keys: Vec<Key> = self.items.iter().map(|item| item.key.clone()).filter(|key| *key != waiting).collect();
+        draft.need(&keys)?;
+        let mut lost = 0;
+        for key in &keys {
+            let Some(member) = draft.task(key)? else { continue };
+            if !member.state.phase.is_final() {
+                let next_at = Some(sweep.next_look(draft.now()));
+                return Ok(self.go_on(draft, Sweep { next_at, ..sweep.clone() }));
+            }
+            // Who was retried has a task in its place, which is a member too and is judged by itself.
+            lost += u64::from(member.state.phase != Phase::Succeeded && member.state.retried_as.is_none());
+        }
+        if self.next.is_some() {
+            let mut on = Sweep { cursor: self.next.clone(), next_at: None, ..sweep.clone() };
+            on.passed += u64::try_from(keys.len()).unwrap_or(0);
+            if let SweepWork::Await { failed, .. } = &mut on.work {
+                *failed += lost;
+            }
+            return Ok(self.go_on(draft, on));
+        }
+        draft.delete(self.sweep.clone());
+        group_ended(draft, &waiting, held, failed + lost)?;
+        Ok(Swept::Ended)
+    }
+
     fn go_on(&self, draft: &mut Draft<'_>, sweep: Sweep) -> Swept {
         let sweep = Arc::new(sweep);
         draft.put(self.sweep.clone(), Record::Sweep(sweep.clone()));
@@ -118,7 +154,7 @@ impl SweepStep {
 fn apply(draft: &mut Draft<'_>, sweep: &Sweep, item: &SweepItem) -> Result<bool, Stop> {
     match &sweep.work {
         SweepWork::Release { parent, phase } => release(draft, parent, *phase, item),
-        SweepWork::Admit { .. } => Ok(false),
+        SweepWork::Admit { .. } | SweepWork::Await { .. } => Ok(false),
         SweepWork::Cancel(filter) => {
             let event = Event::CancelRequested { reason: ReasonCode::CancelRequested, note: None };
             let meant = meant(draft, item, sweep, |task| filter.matches(task) && !task.state.phase.is_final())?;
@@ -135,6 +171,25 @@ fn apply(draft: &mut Draft<'_>, sweep: &Sweep, item: &SweepItem) -> Result<bool,
             if meant { purge.draft(draft).map(|purged| purged == Purged::Gone) } else { Ok(false) }
         }
     }
+}
+
+/// Every member has ended: what waited is released, or follows its own word on failures.
+fn group_ended(draft: &mut Draft<'_>, key: &Key, held: Arc<Task>, failed: u64) -> Result<(), Stop> {
+    match held.spec.on_parent_failure {
+        OnParentFailure::Block if failed > 0 => {
+            let mut blocked = Arc::unwrap_or_clone(held);
+            blocked.state.reason = Some(ReasonCode::DependencyFailed);
+            blocked.state.updated_at = draft.now();
+            draft.put(key.clone(), blocked);
+        }
+        OnParentFailure::Cancel if failed > 0 => {
+            draft.happen(key, &Event::CancelRequested { reason: ReasonCode::DependencyFailed, note: None })?;
+        }
+        OnParentFailure::Block | OnParentFailure::Cancel | OnParentFailure::Run => {
+            draft.happen(key, &Event::Released)?;
+        }
+    }
+    Ok(())
 }
 
 /// Tasks that came after the sweep was asked for are not its business.

@@ -177,6 +177,7 @@ fn schedule(lab: &Lab, name: &str, next_at: Timestamp) -> Schedule {
         paused: false,
         template: Arc::new(lab.spec("template")),
         next_at,
+        last: None,
     }
 }
 

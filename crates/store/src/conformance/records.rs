@@ -331,6 +331,7 @@ fn rich_schedule(lab: &Lab) -> Record {
         paused: true,
         template: Arc::new(rich_spec(lab, "template")),
         next_at: lab.now(),
+        last: Some(id("template")),
     }))
 }
 

@@ -127,6 +127,7 @@ fn one_of_each_kind(lab: &Lab) -> Vec<(Key, Record)> {
         paused: false,
         template: Arc::new(lab.spec("template")),
         next_at: now,
+        last: None,
     };
     let settings = Profile::Workspace.settings();
     let sweep_id = SweepId::new("s").expect("a valid id");

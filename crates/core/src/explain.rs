@@ -1,0 +1,128 @@
+//! Why a task does not run, or still runs: the reasons a person can act on, from what is known of its surroundings.
+
+use crate::id::TaskId;
+use crate::lane::Place;
+use crate::lease::Until;
+use crate::pool::PoolSettings;
+use crate::reason::{ReasonCode, Refusal};
+use crate::runner::Runner;
+use crate::task::{Phase, Task};
+use crate::time::Timestamp;
+
+/// What an explanation looks at beside the task itself.
+#[derive(Clone, Debug)]
+pub struct Surroundings<'a> {
+    /// The moment.
+    pub now: Timestamp,
+    /// What the task's pool is set to.
+    pub pool: &'a PoolSettings,
+    /// How many tasks of the pool run, where the pool has a limit.
+    pub running: i64,
+    /// The runners of the namespace.
+    pub runners: &'a [Runner],
+    /// Who holds the places of the task's lane.
+    pub ahead: &'a [TaskId],
+}
+
+/// Every reason why the task is where it is; the one that matters most first. Never empty.
+pub fn reasons(task: &Task, around: &Surroundings<'_>) -> Vec<Refusal> {
+    let mut reasons = match task.state.phase {
+        Phase::Pending => vec![held(task)],
+        Phase::Blocked => vec![blocked(task)],
+        Phase::Queued | Phase::RetryScheduled => waiting(task, around),
+        Phase::Running => vec![running(task, around)],
+        Phase::NeedsInput => vec![asking(task)],
+        Phase::Succeeded => vec![Refusal::new(ReasonCode::TaskFinal)],
+        Phase::Dead => vec![Refusal::new(task.state.reason.unwrap_or(ReasonCode::TaskFinal))],
+        Phase::Cancelled => cancelled(task),
+    };
+    for reason in &mut reasons {
+        reason.context.insert("task_id".to_owned(), task.id().to_string());
+        reason.context.insert("phase".to_owned(), task.state.phase.to_string());
+        if let Some(error) = &task.state.last_error {
+            reason.context.insert("last_error".to_owned(), error.to_string());
+        }
+    }
+    reasons
+}
+
+fn held(task: &Task) -> Refusal {
+    match (&task.spec.after_group, task.state.reason) {
+        (Some(group), Some(reason)) => Refusal::new(reason).with("group", group),
+        (Some(group), None) => Refusal::new(ReasonCode::GroupOpen).with("group", group),
+        (None, _) => Refusal::new(ReasonCode::TaskHeld),
+    }
+}
+
+fn blocked(task: &Task) -> Refusal {
+    let code = task.state.reason.unwrap_or(ReasonCode::DependencyUnmet);
+    let names: Vec<&str> = task.state.waits_for.iter().take(8).map(TaskId::as_str).collect();
+    Refusal::new(code).with("waits_for", names.join(", ")).with("unmet", task.state.waits_for.len())
+}
+
+fn waiting(task: &Task, around: &Surroundings<'_>) -> Vec<Refusal> {
+    let mut reasons = Vec::new();
+    if task.state.next_run_at > around.now {
+        reasons.push(Refusal::new(ReasonCode::NotDue).with("next_run_at", task.state.next_run_at));
+    }
+    if let Place::Waiting(number) = task.state.place {
+        let ahead: Vec<&str> = around.ahead.iter().take(8).map(TaskId::as_str).collect();
+        reasons.push(Refusal::new(ReasonCode::BehindLane).with("number", number).with("ahead", ahead.join(", ")));
+    }
+    if around.pool.paused {
+        reasons.push(Refusal::new(ReasonCode::PoolPaused).with("pool", &task.spec.pool));
+    }
+    if let Some(limit) = around.pool.running_max.filter(|limit| around.running >= i64::from(*limit)) {
+        let full = Refusal::new(ReasonCode::PoolFull).with("pool", &task.spec.pool);
+        reasons.push(full.with("running", around.running).with("running_max", limit));
+    }
+    let serving = around.runners.iter().filter(|runner| runner.is_alive(around.now) && serves(runner, task)).count();
+    if serving == 0 {
+        let kind = &task.spec.envelope.task_type;
+        reasons.push(Refusal::new(ReasonCode::NoHandler).with("task_type", kind).with("pool", &task.spec.pool));
+    }
+    if reasons.is_empty() {
+        reasons.push(Refusal::new(ReasonCode::WaitsForRunner).with("runners", serving));
+    }
+    reasons
+}
+
+/// A runner without a list serves all there is.
+fn serves(runner: &Runner, task: &Task) -> bool {
+    (runner.pools.is_empty() || runner.pools.contains(&task.spec.pool))
+        && (runner.kinds.is_empty() || runner.kinds.contains(&task.spec.envelope.task_type))
+}
+
+fn running(task: &Task, around: &Surroundings<'_>) -> Refusal {
+    let Some(lease) = &task.state.lease else { return Refusal::new(ReasonCode::AttemptRunning) };
+    let holder = around.runners.iter().find(|runner| runner.id == lease.holder);
+    let silent = match lease.until {
+        Until::Heartbeat => holder.is_some_and(|runner| !runner.is_alive(around.now)),
+        Until::At(deadline) => deadline <= around.now,
+        Until::Foreign => false,
+    };
+    let code = if silent { ReasonCode::RunnerSilent } else { ReasonCode::AttemptRunning };
+    let mut reason = Refusal::new(code).with("runner_id", &lease.holder).with("execution_no", lease.token);
+    if let Some(runner) = holder {
+        reason = reason.with("last_heartbeat", runner.last_heartbeat);
+    }
+    match task.state.running_attempt() {
+        Some(attempt) => reason.with("since", attempt.started_at),
+        None => reason,
+    }
+}
+
+fn asking(task: &Task) -> Refusal {
+    let reason = Refusal::new(ReasonCode::NeedsInput);
+    match &task.state.question {
+        Some(question) => reason.with("question", &question.id).with("text", &question.text),
+        None => reason,
+    }
+}
+
+fn cancelled(task: &Task) -> Vec<Refusal> {
+    let ending = task.state.lease.as_ref();
+    let ending = ending.map(|lease| Refusal::new(ReasonCode::AttemptEnding).with("runner_id", &lease.holder));
+    let why = Refusal::new(task.state.reason.unwrap_or(ReasonCode::CancelRequested));
+    ending.into_iter().chain([why]).collect()
+}

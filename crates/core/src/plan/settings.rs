@@ -1,0 +1,199 @@
+//! What people set: pools, schedules and bulk commands; and a schedule's tick, which hands in its task.
+
+use std::sync::Arc;
+
+use crate::id::{Namespace, TaskId};
+use crate::key::Key;
+use crate::lease::Token;
+use crate::limits;
+use crate::plan::draft::Draft;
+use crate::plan::enqueue::{Enqueue, Enqueued};
+use crate::plan::{Plan, Stop};
+use crate::reason::{ReasonCode, Refusal};
+use crate::record::{Pool, Record};
+use crate::schedule::{Overlap, Schedule};
+use crate::sweep::Sweep;
+use crate::task::{Progress, Spec, Task};
+use crate::time::Timestamp;
+use crate::transition::{Start, report};
+
+/// Sets a pool, whatever it was before.
+#[derive(Clone, Debug)]
+pub struct SetPool {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// The pool.
+    pub pool: Arc<Pool>,
+}
+
+impl Plan for SetPool {
+    type Done = Arc<Pool>;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Arc<Pool>, Stop> {
+        self.pool.settings.check()?;
+        let key = Key::pool(&self.namespace, &self.pool.name);
+        draft.need(std::slice::from_ref(&key))?;
+        draft.put(key, Record::Pool(self.pool.clone()));
+        Ok(self.pool.clone())
+    }
+}
+
+/// Sets a schedule. One that exists keeps its next tick as long as its times stay the same.
+#[derive(Clone, Debug)]
+pub struct SetSchedule {
+    /// The schedule; its next tick and its latest task are the record's business.
+    pub schedule: Schedule,
+}
+
+impl Plan for SetSchedule {
+    type Done = Arc<Schedule>;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Arc<Schedule>, Stop> {
+        self.schedule.check(draft.now())?;
+        let key = Key::schedule(&self.schedule.template.namespace, &self.schedule.id);
+        let found = match draft.record(&key)? {
+            Some(Record::Schedule(found)) => Some(found),
+            _ => None,
+        };
+        let resumes = found.as_ref().is_some_and(|found| found.paused && !self.schedule.paused);
+        let next_at = match &found {
+            Some(found) if found.every == self.schedule.every && !resumes => found.next_at,
+            _ => self.schedule.every.next(draft.now())?,
+        };
+        let last = found.and_then(|found| found.last.clone());
+        let schedule = Arc::new(Schedule { next_at, last, ..self.schedule.clone() });
+        draft.put(key, Record::Schedule(schedule.clone()));
+        Ok(schedule)
+    }
+}
+
+/// Removes a schedule; tasks that it handed in stay.
+#[derive(Clone, Debug)]
+pub struct RemoveSchedule {
+    /// The schedule.
+    pub schedule: Key,
+}
+
+impl Plan for RemoveSchedule {
+    type Done = ();
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<(), Stop> {
+        if draft.record(&self.schedule)?.is_none() {
+            return Err(Refusal::new(ReasonCode::ScheduleNotFound).with("schedule", &self.schedule.name).into());
+        }
+        draft.delete(self.schedule.clone());
+        Ok(())
+    }
+}
+
+/// A schedule's time has come: its tasks and its next tick, in one commit that only one process can make.
+#[derive(Clone, Debug)]
+pub struct Tick {
+    /// The schedule.
+    pub schedule: Key,
+}
+
+impl Plan for Tick {
+    /// The tasks that were handed in.
+    type Done = Vec<Arc<Task>>;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Vec<Arc<Task>>, Stop> {
+        let Some(Record::Schedule(found)) = draft.record(&self.schedule)? else { return Ok(Vec::new()) };
+        if found.paused || found.next_at > draft.now() {
+            return Ok(Vec::new());
+        }
+        let (ticks, next) = found.due(draft.now())?;
+        let next_at = ticks.get(limits::TICKS_A_COMMIT_MAX).copied().unwrap_or(next);
+        let mut schedule = Arc::unwrap_or_clone(found);
+        let mut tasks = Vec::new();
+        for at in ticks.into_iter().take(limits::TICKS_A_COMMIT_MAX) {
+            if schedule.overlap == Overlap::Skip && is_open(draft, &schedule)? {
+                continue;
+            }
+            if let Enqueued::New(task) = enqueue(draft, &schedule, at)? {
+                schedule.last = Some(task.id().clone());
+                tasks.push(task);
+            }
+        }
+        schedule.next_at = next_at;
+        draft.put(self.schedule.clone(), Record::Schedule(Arc::new(schedule)));
+        Ok(tasks)
+    }
+}
+
+/// Whether the task of the latest tick has not ended, or the task that was made in its place.
+fn is_open(draft: &Draft<'_>, schedule: &Schedule) -> Result<bool, Stop> {
+    let namespace = &schedule.template.namespace;
+    let mut at: Option<TaskId> = schedule.last.clone();
+    for _ in 0..limits::RETRIES_FOLLOWED_MAX {
+        let Some(id) = at else { return Ok(false) };
+        let Some(task) = draft.task(&Key::task(namespace, &id))? else { return Ok(false) };
+        if !task.state.phase.is_final() {
+            return Ok(true);
+        }
+        at = task.state.retried_as.clone();
+    }
+    Ok(false)
+}
+
+fn enqueue(draft: &mut Draft<'_>, schedule: &Schedule, at: Timestamp) -> Result<Enqueued, Stop> {
+    let template = Spec::clone(&schedule.template);
+    let delay = template.run_at.map(|run_at| run_at.since(template.created_at));
+    let life = template.expires_at.map(|end| end.since(template.created_at));
+    let spec = Spec {
+        id: schedule.tick_id(at)?,
+        created_at: draft.now(),
+        run_at: delay.map(|delay| draft.now() + delay),
+        expires_at: life.map(|life| draft.now() + life),
+        ..template
+    };
+    let idempotency = Some(schedule.tick_key(at)?);
+    Enqueue { spec: Arc::new(spec), start: Start::Released, parents: Vec::new(), idempotency }.draft(draft)
+}
+
+/// Starts a bulk command. Asked for twice under one name, it is started once.
+#[derive(Clone, Debug)]
+pub struct StartSweep {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// The sweep.
+    pub sweep: Arc<Sweep>,
+}
+
+impl Plan for StartSweep {
+    type Done = Arc<Sweep>;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Arc<Sweep>, Stop> {
+        let key = Key::sweep(&self.namespace, &self.sweep.id);
+        if let Some(Record::Sweep(found)) = draft.record(&key)? {
+            return Ok(found);
+        }
+        draft.put(key, Record::Sweep(self.sweep.clone()));
+        Ok(self.sweep.clone())
+    }
+}
+
+/// The holder of a task says how far it is.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The task.
+    pub task: Key,
+    /// The token of the lease.
+    pub token: Token,
+    /// How far.
+    pub progress: Progress,
+}
+
+impl Plan for Report {
+    type Done = Arc<Task>;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Arc<Task>, Stop> {
+        let Some(task) = draft.task(&self.task)? else {
+            return Err(Refusal::new(ReasonCode::TaskNotFound).with("task_id", &self.task.name).into());
+        };
+        let state = report(&task, self.token, self.progress.clone(), draft.now())?;
+        let told = Arc::new(Task { spec: task.spec.clone(), state });
+        draft.put(self.task.clone(), Record::Task(told.clone()));
+        Ok(told)
+    }
+}
