@@ -14,7 +14,7 @@ use ekiden_core::sweep::{Sweep, SweepWork};
 use ekiden_core::time::Timestamp;
 
 use crate::error::StoreError;
-use crate::op::{Answer, Claimed, Conflict, Op};
+use crate::op::{Answer, Claimed, Conflict, Op, Outcome};
 use crate::query::{ListOrder, Page, RecordQuery, TaskQuery};
 use crate::store::Store;
 
@@ -76,9 +76,7 @@ pub trait StoreExt: Store {
     {
         async move {
             let mut one = vec![Job::new(id, plan, view)];
-            while one.iter().any(|job| job.done.is_none()) {
-                step(self, &mut one, now).await;
-            }
+            finish(self, &mut one, &mut None, now).await;
             one.pop().and_then(|job| job.done).expect("the loop ends when the job is done")
         }
     }
@@ -95,10 +93,39 @@ pub trait StoreExt: Store {
         async move {
             let mut jobs: Vec<Job<'_, P>> =
                 plans.iter().map(|(id, plan)| Job::new(*id, plan, View::default())).collect();
-            while jobs.iter().any(|job| job.done.is_none()) {
-                step(self, &mut jobs, now).await;
-            }
+            finish(self, &mut jobs, &mut None, now).await;
             jobs.into_iter().filter_map(|job| job.done).collect()
+        }
+    }
+
+    /// Carries out many plans, beginning with records that the caller has read already, and then claims. The claim goes with
+    /// the first commits in one call, behind them, where the store gets any.
+    fn run_all_and_claim<P: Plan + Sync>(
+        &self,
+        plans: Vec<(OpId, P, View)>,
+        claim: Option<Claim>,
+        now: Timestamp,
+    ) -> impl Future<Output = (Vec<Result<P::Done, PlanError>>, Option<Result<Claimed, StoreError>>)> + Send
+    where
+        P: Send,
+        P::Done: Send,
+    {
+        async move {
+            let (mut views, mut named) = (Vec::with_capacity(plans.len()), Vec::with_capacity(plans.len()));
+            for (id, plan, view) in plans {
+                views.push(view);
+                named.push((id, plan));
+            }
+            let mut jobs: Vec<Job<'_, P>> =
+                named.iter().zip(views).map(|((id, plan), view)| Job::new(*id, plan, view)).collect();
+            let mut last = claim.map(Last::Claim);
+            finish(self, &mut jobs, &mut last, now).await;
+            let claimed = match last {
+                Some(Last::Claim(claim)) => Some(self.claim(claim).await),
+                Some(Last::Claimed(outcome)) => Some(as_claimed(Some(outcome))),
+                None => None,
+            };
+            (jobs.into_iter().filter_map(|job| job.done).collect(), claimed)
         }
     }
 
@@ -123,13 +150,7 @@ pub trait StoreExt: Store {
 
     /// One claim.
     fn claim(&self, claim: Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send {
-        async move {
-            match self.apply(vec![Op::Claim(claim)]).await.pop() {
-                Some(Ok(Answer::Claimed(claimed))) => Ok(claimed),
-                Some(Err(error)) => Err(error),
-                other => Err(wrong_answer(other.is_some())),
-            }
-        }
+        async move { as_claimed(self.apply(vec![Op::Claim(claim)]).await.pop()) }
     }
 
     /// One commit.
@@ -154,8 +175,38 @@ struct Job<'a, P: Plan> {
     done: Option<Result<P::Done, PlanError>>,
 }
 
+/// A claim that goes behind the commits of a batch.
+enum Last {
+    Claim(Claim),
+    Claimed(Outcome),
+}
+
+fn as_claimed(outcome: Option<Outcome>) -> Result<Claimed, StoreError> {
+    match outcome {
+        Some(Ok(Answer::Claimed(claimed))) => Ok(claimed),
+        Some(Err(error)) => Err(error),
+        other => Err(wrong_answer(other.is_some())),
+    }
+}
+
+async fn finish<S: Store + ?Sized, P: Plan + Sync>(
+    store: &S,
+    jobs: &mut [Job<'_, P>],
+    last: &mut Option<Last>,
+    now: Timestamp,
+) {
+    while jobs.iter().any(|job| job.done.is_none()) {
+        step(store, jobs, last, now).await;
+    }
+}
+
 /// One round: every job that can be drafted is committed, and what the others lack is read.
-async fn step<S: Store + ?Sized, P: Plan + Sync>(store: &S, jobs: &mut [Job<'_, P>], now: Timestamp) {
+async fn step<S: Store + ?Sized, P: Plan + Sync>(
+    store: &S,
+    jobs: &mut [Job<'_, P>],
+    last: &mut Option<Last>,
+    now: Timestamp,
+) {
     let mut commits: Vec<(usize, P::Done, Commit)> = Vec::new();
     let mut needs: Vec<(usize, Need)> = Vec::new();
     for (at, job) in jobs.iter_mut().enumerate().filter(|(_, job)| job.done.is_none()) {
@@ -169,10 +220,15 @@ async fn step<S: Store + ?Sized, P: Plan + Sync>(store: &S, jobs: &mut [Job<'_, 
         }
     }
     read(store, jobs, needs).await;
-    write(store, jobs, commits).await;
+    write(store, jobs, commits, last).await;
 }
 
-async fn write<S: Store + ?Sized, P: Plan>(store: &S, jobs: &mut [Job<'_, P>], commits: Vec<(usize, P::Done, Commit)>) {
+async fn write<S: Store + ?Sized, P: Plan>(
+    store: &S,
+    jobs: &mut [Job<'_, P>],
+    commits: Vec<(usize, P::Done, Commit)>,
+    last: &mut Option<Last>,
+) {
     if commits.is_empty() {
         return;
     }
@@ -182,7 +238,16 @@ async fn write<S: Store + ?Sized, P: Plan>(store: &S, jobs: &mut [Job<'_, P>], c
         waiting.push((at, done));
         ops.push(Op::Commit(commit));
     }
-    for ((at, done), outcome) in waiting.into_iter().zip(store.apply(ops).await) {
+    let claims = ops.len() < limits::APPLY_OPS_MAX && matches!(last, Some(Last::Claim(_)));
+    if let Some(Last::Claim(claim)) = if claims { last.take() } else { None } {
+        ops.push(Op::Claim(claim));
+    }
+    let mut outcomes = store.apply(ops).await;
+    if claims {
+        let outcome = if outcomes.len() > waiting.len() { outcomes.pop() } else { None };
+        *last = Some(Last::Claimed(outcome.unwrap_or_else(|| Err(wrong_answer(false)))));
+    }
+    for ((at, done), outcome) in waiting.into_iter().zip(outcomes) {
         let Some(job) = jobs.get_mut(at) else { continue };
         match outcome {
             Ok(Answer::Applied(_)) => job.done = Some(Ok(done)),

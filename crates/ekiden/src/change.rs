@@ -1,0 +1,171 @@
+//! What happens to tasks, told to those who listen: log events, observers and subscriptions (R10, R14).
+
+use std::sync::Arc;
+
+use ekiden_core::event::EventName;
+use ekiden_core::id::{Kind, Namespace, PoolName, TaskId};
+use ekiden_core::task::{Phase, Progress, Task};
+use ekiden_core::time::{Millis, Timestamp};
+use tokio::sync::broadcast;
+
+use crate::record::TaskState;
+
+/// 16,384 changes: a subscriber that is further behind is told how many it missed.
+const CHANGES_KEPT: usize = 16_384;
+
+/// Something happened to a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskChange {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The task.
+    pub id: TaskId,
+    /// Its kind.
+    pub task_type: Kind,
+    /// Its pool.
+    pub pool: PoolName,
+    /// What happened; `None` for a report of progress.
+    pub event: Option<EventName>,
+    /// Where it is now.
+    pub state: TaskState,
+    /// The number of its latest attempt; 0 before the first.
+    pub attempt: u64,
+    /// What went wrong, where something did.
+    pub error: Option<Arc<str>>,
+    /// When it runs again, where it waits for that.
+    pub next_run_at: Option<Timestamp>,
+    /// How far the attempt is.
+    pub progress: Option<Progress>,
+    /// When it happened.
+    pub at: Timestamp,
+}
+
+/// Hears of every change that passes through a queue, at once and in the caller's place: be quick. For metrics.
+pub trait Observer: Send + Sync + 'static {
+    /// A change.
+    fn observe(&self, change: &TaskChange);
+}
+
+/// The changes of one namespace.
+#[derive(Debug)]
+pub struct Subscription {
+    namespace: Namespace,
+    changes: broadcast::Receiver<TaskChange>,
+}
+
+/// What a subscriber hears next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A change.
+    Change(Box<TaskChange>),
+    /// So many were missed; look at the tasks themselves.
+    Missed(u64),
+}
+
+impl Subscription {
+    /// Waits for the next change; `None` when the queue is gone.
+    pub async fn next(&mut self) -> Option<Heard> {
+        loop {
+            match self.changes.recv().await {
+                Ok(change) if change.namespace == self.namespace => return Some(Heard::Change(Box::new(change))),
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(missed)) => return Some(Heard::Missed(missed)),
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+/// Where changes are told.
+pub(crate) struct Announcer {
+    changes: broadcast::Sender<TaskChange>,
+    observers: Vec<Arc<dyn Observer>>,
+}
+
+impl Announcer {
+    pub(crate) fn new(observers: Vec<Arc<dyn Observer>>) -> Self {
+        Self { changes: broadcast::channel(CHANGES_KEPT).0, observers }
+    }
+
+    pub(crate) fn subscribe(&self, namespace: Namespace) -> Subscription {
+        Subscription { namespace, changes: self.changes.subscribe() }
+    }
+
+    /// Tells of the task's latest change.
+    pub(crate) fn tell(&self, task: &Task) {
+        let event = task.state.history.last().map(|line| line.event);
+        if let Some(event) = event {
+            log(task, event);
+        }
+        self.pass_on(task, event);
+    }
+
+    /// Tells how far a task is.
+    pub(crate) fn tell_progress(&self, task: &Task) {
+        self.pass_on(task, None);
+    }
+
+    fn pass_on(&self, task: &Task, event: Option<EventName>) {
+        let watched = self.changes.receiver_count() > 0;
+        if !watched && self.observers.is_empty() {
+            return;
+        }
+        let change = TaskChange {
+            namespace: task.spec.namespace.clone(),
+            id: task.spec.id.clone(),
+            task_type: task.spec.envelope.task_type.clone(),
+            pool: task.spec.pool.clone(),
+            event,
+            state: task.state.phase,
+            attempt: task.state.execution_no,
+            error: failed(event).then(|| task.state.last_error.clone()).flatten(),
+            next_run_at: waits(task).then_some(task.state.next_run_at),
+            progress: task.state.progress.as_deref().cloned(),
+            at: task.state.updated_at,
+        };
+        for observer in &self.observers {
+            observer.observe(&change);
+        }
+        if watched {
+            // Nobody listening any more is as good as nobody listening.
+            let _ = self.changes.send(change);
+        }
+    }
+}
+
+fn failed(event: Option<EventName>) -> bool {
+    matches!(event, Some(EventName::Failed | EventName::TimedOut | EventName::LeaseLost))
+}
+
+fn waits(task: &Task) -> bool {
+    matches!(task.state.phase, Phase::Queued | Phase::RetryScheduled)
+}
+
+/// The document's log events, with its fields.
+fn log(task: &Task, event: EventName) {
+    let (task_id, task_type) = (task.spec.id.as_str(), task.spec.envelope.task_type.as_str());
+    let attempt = task.state.execution_no;
+    let error = task.state.last_error.as_deref().unwrap_or_default();
+    match event {
+        EventName::Enqueued => tracing::info!(task_id, task_type, "enqueued"),
+        EventName::Claimed => tracing::info!(task_id, task_type, attempt, "started"),
+        EventName::Succeeded => tracing::info!(task_id, task_type, attempt, "succeeded"),
+        EventName::Failed | EventName::TimedOut | EventName::LeaseLost => {
+            tracing::warn!(task_id, task_type, attempt, error, "failed");
+        }
+        other => tracing::debug!(task_id, task_type, attempt, event = other.as_str(), "changed"),
+    }
+    let next_run_at = task.state.next_run_at;
+    match task.state.phase {
+        Phase::RetryScheduled if failed(Some(event)) => {
+            let backoff: Millis = next_run_at.since(task.state.updated_at);
+            let attempts = task.state.attempts;
+            tracing::info!(task_id, task_type, attempt, attempts, %next_run_at, %backoff, "retry_scheduled");
+        }
+        Phase::Dead => {
+            let attempts = task.state.attempts;
+            tracing::error!(task_id, task_type, attempt, attempts, last_error = error, "dead");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,362 @@
+//! What a user holds: a queue bound to one namespace, with typed methods. Cheap to clone.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ekiden_core::filter::TaskFilter;
+use ekiden_core::id::{Kind, Namespace, OpId, PoolName, QuestionId, ScheduleId, SweepId, TaskId};
+use ekiden_core::pool::PoolSettings;
+use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_core::runner::Runner;
+use ekiden_core::schedule::Schedule;
+use ekiden_core::sweep::Sweep;
+use ekiden_core::task::{JSON, TaskEnvelope};
+use ekiden_store::clock::{Clock, SystemClock};
+use ekiden_store::entropy::Entropy;
+use ekiden_store::{CountScope, Counts, ListOrder, MemoryStore, Page, Store, TaskQuery};
+
+use crate::change::{Observer, Subscription};
+use crate::enqueue::EnqueueBuilder;
+use crate::error::{Error, Result};
+use crate::handler::Payload;
+use crate::io::Io;
+use crate::port::{Bulk, Enqueued, Explanation, Maintained, NewTask, Queue, TaskRef};
+use crate::queue::StoreQueue;
+use crate::record::TaskRecord;
+use crate::schedule::ScheduleBuilder;
+
+/// The pool of tasks that name none.
+pub(crate) const DEFAULT_POOL: &str = "default";
+
+/// An opened queue. Namespaces are taken from it.
+#[derive(Clone)]
+pub struct Ekiden {
+    queue: Arc<dyn Queue>,
+    tools: Arc<Tools>,
+}
+
+/// What clients of one queue share.
+pub(crate) struct Tools {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) io: Io,
+    entropy: Mutex<Entropy>,
+}
+
+impl Tools {
+    fn draw<T>(&self, draw: impl FnOnce(&mut Entropy) -> T) -> T {
+        draw(&mut self.entropy.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Ekiden {
+    /// Opens the queue at an address: `memory:` keeps everything in this process.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), ekiden::Error> {
+    /// let client = ekiden::Ekiden::open("memory:").await?.namespace("default")?;
+    /// assert!(ekiden::Ekiden::open("redis://localhost").await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn open(url: &str) -> Result<Self> {
+        match url {
+            "memory:" => Ok(Self::builder(Arc::new(MemoryStore::new())).build()),
+            _ => Err(Refusal::new(ReasonCode::UrlInvalid).with("url", url.chars().take(64).collect::<String>()).into()),
+        }
+    }
+
+    /// A queue over a store of your own choice.
+    pub fn builder(store: Arc<dyn Store>) -> EkidenBuilder {
+        EkidenBuilder {
+            store,
+            clock: Arc::new(SystemClock),
+            entropy: Entropy::from_system(),
+            observers: Vec::new(),
+            io: Io::default(),
+        }
+    }
+
+    /// A client of one namespace.
+    pub fn namespace(&self, name: impl AsRef<str>) -> Result<Client> {
+        let namespace = Namespace::new(name)?;
+        Ok(Client { queue: self.queue.clone(), tools: self.tools.clone(), namespace })
+    }
+
+    /// The port itself.
+    pub fn queue(&self) -> &Arc<dyn Queue> {
+        &self.queue
+    }
+}
+
+/// Chooses what a queue is made of.
+pub struct EkidenBuilder {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    entropy: Entropy,
+    observers: Vec<Arc<dyn Observer>>,
+    io: Io,
+}
+
+impl EkidenBuilder {
+    /// Hears of every change, for metrics.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observers.push(observer);
+        self
+    }
+
+    /// Another clock than the machine's.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Ids that a seed repeats.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.entropy = Entropy::from_seed(seed);
+        self
+    }
+
+    /// Where the runtime's own work is driven.
+    #[must_use]
+    pub fn io(mut self, io: Io) -> Self {
+        self.io = io;
+        self
+    }
+
+    /// The queue.
+    pub fn build(self) -> Ekiden {
+        let mut entropy = self.entropy;
+        let own = Entropy::from_seed(entropy.next_u64());
+        let queue = Arc::new(StoreQueue::with(self.store, self.clock.clone(), own, self.observers));
+        let tools = Tools { clock: self.clock, io: self.io, entropy: Mutex::new(entropy) };
+        Ekiden { queue, tools: Arc::new(tools) }
+    }
+}
+
+/// A queue, seen from one namespace.
+#[derive(Clone)]
+pub struct Client {
+    queue: Arc<dyn Queue>,
+    tools: Arc<Tools>,
+    namespace: Namespace,
+}
+
+impl Client {
+    /// A client over any port: of another process, or one of your own.
+    pub fn over(queue: Arc<dyn Queue>, namespace: Namespace) -> Self {
+        let entropy = Mutex::new(Entropy::from_system());
+        let tools = Tools { clock: Arc::new(SystemClock), io: Io::default(), entropy };
+        Self { queue, tools: Arc::new(tools), namespace }
+    }
+
+    /// The namespace.
+    pub const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The port itself.
+    pub const fn queue(&self) -> &Arc<dyn Queue> {
+        &self.queue
+    }
+
+    pub(crate) fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    pub(crate) fn op_id(&self) -> OpId {
+        let now = self.tools.clock.now();
+        self.tools.draw(|entropy| entropy.op_id(now))
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        self.tools.draw(Entropy::next_u64)
+    }
+
+    fn task_id(&self) -> TaskId {
+        let now = self.tools.clock.now();
+        self.tools.draw(|entropy| entropy.task_id(now))
+    }
+
+    /// Names a task of this namespace.
+    pub fn task(&self, id: &TaskId) -> TaskRef {
+        TaskRef { namespace: self.namespace.clone(), id: id.clone() }
+    }
+
+    /// A task for the handler of this payload's kind. Await it to hand it in.
+    pub fn enqueue<P: Payload>(&self, payload: P) -> EnqueueBuilder {
+        let task = serde_json::to_vec(&payload).map_err(Error::payload).and_then(|bytes| {
+            let kind = Kind::new(P::TASK_TYPE)?;
+            self.new_task(TaskEnvelope::json(kind, bytes))
+        });
+        EnqueueBuilder::new(self.clone(), task)
+    }
+
+    /// A task of any kind, around bytes of any media type.
+    pub fn enqueue_raw(
+        &self,
+        task_type: impl AsRef<str>,
+        content_type: &str,
+        payload: impl Into<bytes::Bytes>,
+    ) -> EnqueueBuilder {
+        let payload = payload.into();
+        let task = Kind::new(task_type).map_err(Error::from).and_then(|kind| {
+            let mut envelope = TaskEnvelope::json(kind, payload);
+            if content_type != JSON {
+                envelope.content_type = Arc::from(content_type);
+            }
+            self.new_task(envelope)
+        });
+        EnqueueBuilder::new(self.clone(), task)
+    }
+
+    /// A task of any kind, around JSON.
+    pub fn enqueue_json(&self, task_type: impl AsRef<str>, payload: &serde_json::Value) -> EnqueueBuilder {
+        self.enqueue_raw(task_type, JSON, payload.to_string())
+    }
+
+    fn new_task(&self, envelope: TaskEnvelope) -> Result<NewTask> {
+        let pool = PoolName::new(DEFAULT_POOL)?;
+        Ok(NewTask::new(self.task(&self.task_id()), pool, envelope))
+    }
+
+    /// Hands many tasks in with one request. One answer a task, in order.
+    pub async fn enqueue_all(&self, tasks: impl IntoIterator<Item = EnqueueBuilder>) -> Vec<Result<Enqueued>> {
+        let mut answers = Vec::new();
+        let mut sent = Vec::new();
+        for builder in tasks {
+            match builder.into_task() {
+                Ok(task) => {
+                    sent.push(task);
+                    answers.push(None);
+                }
+                Err(error) => answers.push(Some(Err(error))),
+            }
+        }
+        let mut outcomes = self.queue.enqueue(sent).await.into_iter();
+        answers.into_iter().filter_map(|answer| answer.or_else(|| outcomes.next())).collect()
+    }
+
+    /// A task as it is now.
+    pub async fn get_status(&self, id: &TaskId) -> Result<TaskRecord> {
+        self.queue.get_status(self.task(id)).await
+    }
+
+    /// How many tasks of the namespace are in each of the nine states.
+    pub async fn counts_by_state(&self) -> Result<Counts> {
+        self.queue.counts_by_state(CountScope { namespace: self.namespace.clone(), pool: None }).await
+    }
+
+    /// Every task of the namespace, to be narrowed down.
+    pub fn all(&self) -> TaskFilter {
+        TaskFilter::all(self.namespace.clone())
+    }
+
+    /// A page of tasks, newest first.
+    pub async fn list(&self, filter: TaskFilter, cursor: Option<String>, limit: usize) -> Result<Page<TaskRecord>> {
+        self.queue.tasks(TaskQuery { filter, order: ListOrder::NewestFirst, cursor, limit }).await
+    }
+
+    /// Why a task is where it is.
+    pub async fn explain(&self, id: &TaskId) -> Result<Explanation> {
+        self.queue.explain(self.task(id)).await
+    }
+
+    /// The changes of the namespace's tasks from now on.
+    pub fn subscribe(&self) -> Subscription {
+        self.queue.subscribe(self.namespace.clone())
+    }
+
+    /// Ends a task at once; a running attempt is told to stop.
+    pub async fn cancel(&self, id: &TaskId) -> Result<TaskRecord> {
+        self.queue.cancel(self.task(id), None).await
+    }
+
+    /// Lets a held task go.
+    pub async fn release(&self, id: &TaskId) -> Result<TaskRecord> {
+        self.queue.release(self.task(id)).await
+    }
+
+    /// Runs a task again, and returns the task that will run.
+    pub async fn retry(&self, id: &TaskId) -> Result<TaskRecord> {
+        self.queue.retry(self.task(id)).await
+    }
+
+    /// Answers a task's question.
+    pub async fn answer(&self, id: &TaskId, question: &QuestionId, content: impl AsRef<str>) -> Result<TaskRecord> {
+        self.queue.answer(self.task(id), question.clone(), Arc::from(content.as_ref())).await
+    }
+
+    /// Cancels every open task that matches.
+    pub async fn cancel_all(&self, filter: TaskFilter) -> Result<Arc<Sweep>> {
+        self.start_bulk("cancel", Bulk::Cancel(filter)).await
+    }
+
+    /// Runs every matching task again that can.
+    pub async fn retry_all(&self, filter: TaskFilter) -> Result<Arc<Sweep>> {
+        self.start_bulk("retry", Bulk::Retry(filter)).await
+    }
+
+    /// Removes every matching task that has ended some minutes ago.
+    pub async fn purge(&self, filter: TaskFilter) -> Result<Arc<Sweep>> {
+        self.start_bulk("purge", Bulk::Purge(filter)).await
+    }
+
+    async fn start_bulk(&self, what: &str, bulk: Bulk) -> Result<Arc<Sweep>> {
+        let id = SweepId::new(format!("{what}/{}", self.op_id()))?;
+        self.queue.start_bulk(id, bulk).await
+    }
+
+    /// How far such a command is; `None` when it is done.
+    pub async fn bulk(&self, id: &SweepId) -> Result<Option<Arc<Sweep>>> {
+        self.queue.bulk(self.namespace.clone(), id.clone()).await
+    }
+
+    /// What a pool is set to.
+    pub async fn pool(&self, name: impl AsRef<str>) -> Result<PoolSettings> {
+        self.queue.pool(self.namespace.clone(), PoolName::new(name)?).await
+    }
+
+    /// Sets a pool.
+    pub async fn set_pool(&self, name: impl AsRef<str>, settings: PoolSettings) -> Result<()> {
+        self.queue.set_pool(self.namespace.clone(), PoolName::new(name)?, settings).await
+    }
+
+    /// A schedule that hands in the given task. Await it to set it.
+    pub fn schedule(&self, name: impl AsRef<str>, task: EnqueueBuilder) -> ScheduleBuilder {
+        ScheduleBuilder::new(self.clone(), name.as_ref(), task)
+    }
+
+    /// The schedules of the namespace.
+    pub async fn schedules(&self) -> Result<Vec<Arc<Schedule>>> {
+        self.queue.schedules(self.namespace.clone()).await
+    }
+
+    /// Removes a schedule. Tasks that it handed in stay.
+    pub async fn remove_schedule(&self, name: impl AsRef<str>) -> Result<()> {
+        self.queue.remove_schedule(self.namespace.clone(), ScheduleId::new(name)?).await
+    }
+
+    /// The runners of the namespace, alive or not.
+    pub async fn runners(&self) -> Result<Vec<Runner>> {
+        self.queue.runners(self.namespace.clone()).await
+    }
+
+    /// Does what is due. Every process with a runner does so by itself.
+    pub async fn maintain(&self) -> Result<Maintained> {
+        self.queue.maintain(self.namespace.clone()).await
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Ekiden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ekiden").field("store", &self.queue.info().store).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,104 @@
+//! What a handler knows beside its payload, and how it talks back while it runs.
+
+use std::sync::Arc;
+
+use ekiden_core::lease::Token;
+use ekiden_core::task::{Progress, QuestionAnswer, Spec};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::port::LeaseRef;
+use crate::runner::progress::Reporter;
+
+/// A handler's surroundings. Cheap to clone, and alive for as long as somebody holds it.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Client,
+    spec: Arc<Spec>,
+    lease: LeaseRef,
+    attempts: u32,
+    answer: Option<QuestionAnswer>,
+    stop: CancellationToken,
+    reporter: Arc<Reporter>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        client: Client,
+        leased: &crate::port::Leased,
+        stop: CancellationToken,
+        reporter: Arc<Reporter>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                client,
+                spec: leased.spec.clone(),
+                lease: LeaseRef::new(leased.lease.task.clone(), leased.lease.token),
+                attempts: leased.attempts,
+                answer: leased.answer.clone(),
+                stop,
+                reporter,
+            }),
+        }
+    }
+
+    /// The task as it was handed in: id, pool, labels, group and all else.
+    pub fn task(&self) -> &Spec {
+        &self.inner.spec
+    }
+
+    /// The fencing token: it rises with every attempt of the task. Whoever takes a side effect can refuse a smaller one.
+    pub fn token(&self) -> Token {
+        self.inner.lease.token
+    }
+
+    /// Which attempt of the budget this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.inner.attempts
+    }
+
+    /// The answer to the question that the attempt before asked.
+    pub fn answer(&self) -> Option<&QuestionAnswer> {
+        self.inner.answer.as_ref()
+    }
+
+    /// Whether the attempt should stop: the task was cancelled, its time is over, or the runner shuts down.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.stop.is_cancelled()
+    }
+
+    /// Waits until the attempt should stop.
+    pub async fn cancelled(&self) {
+        self.inner.stop.cancelled().await;
+    }
+
+    /// The token behind [`Self::cancelled`], for work that is spawned.
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.inner.stop
+    }
+
+    /// Says how far the work is. Never waits: the latest word is passed on, a few times a second at most.
+    pub fn progress(&self, done: u64, total: u64) {
+        self.report(Progress { done, total: Some(total), note: None });
+    }
+
+    /// Says how far the work is, in full.
+    pub fn report(&self, progress: Progress) {
+        self.inner.reporter.say(&self.inner.lease, progress);
+    }
+
+    /// To hand in further tasks.
+    pub fn client(&self) -> &Client {
+        &self.inner.client
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("task", &self.inner.spec.id).field("token", &self.token()).finish()
+    }
+}

@@ -1,0 +1,201 @@
+//! Behaviour: a handler runs the tasks of one kind, and says how each attempt ended.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use ekiden_core::retry::FailureKind;
+use ekiden_core::task::Question;
+use ekiden_core::time::Millis;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::Context;
+use crate::port::{Failure, Verdict};
+
+/// Runs the tasks of one kind.
+///
+/// An async fn with a typed payload is the convenient form; implement this where the kind is known only at run time, or
+/// the payload is not JSON.
+#[async_trait]
+pub trait TaskHandler: Send + Sync + 'static {
+    /// The kind that it runs.
+    fn task_type(&self) -> &str;
+
+    /// Runs one attempt. Decoding the payload is the handler's business.
+    async fn execute(&self, payload: Bytes, context: Context) -> Result<Done, TaskError>;
+}
+
+/// A payload that knows its kind.
+///
+/// ```
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct SendEmail {
+///     to: String,
+/// }
+///
+/// impl ekiden::Payload for SendEmail {
+///     const TASK_TYPE: &'static str = "send_email";
+/// }
+/// ```
+pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
+    /// The kind of the tasks that carry it.
+    const TASK_TYPE: &'static str;
+
+    /// What a payload that does not decode means. A newer program may have written it, so another runner may know it.
+    const UNDECODABLE: Undecodable = Undecodable::Retry;
+}
+
+/// What becomes of a task whose payload does not decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecodable {
+    /// It is tried again, within its budget.
+    Retry,
+    /// It is dead at once.
+    Die,
+}
+
+/// How an attempt ended without failing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// The work is done.
+    Succeeded(Option<Bytes>),
+    /// Go on later; no attempt is spent.
+    Snoozed(Duration),
+    /// A person must answer first.
+    Asked(Box<Question>),
+}
+
+impl Done {
+    /// The work is done, and this came of it.
+    pub fn with(result: &impl Serialize) -> Result<Self, TaskError> {
+        let bytes = serde_json::to_vec(result).map_err(|why| TaskError::permanent(format!("result: {why}")))?;
+        Ok(Self::Succeeded(Some(bytes.into())))
+    }
+}
+
+/// Why an attempt failed. Any error becomes one that is tried again; say more with [`Self::permanent`] and
+/// [`Self::retry_after`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskError {
+    kind: FailureKind,
+    message: String,
+}
+
+impl TaskError {
+    /// May work next time.
+    pub fn retryable(message: impl ToString) -> Self {
+        Self { kind: FailureKind::Retryable, message: message.to_string() }
+    }
+
+    /// Will never work: the task is dead at once.
+    pub fn permanent(message: impl ToString) -> Self {
+        Self { kind: FailureKind::Permanent, message: message.to_string() }
+    }
+
+    /// May work after this wait.
+    pub fn retry_after(wait: Duration, message: impl ToString) -> Self {
+        Self { kind: FailureKind::RetryAfter(wait.into()), message: message.to_string() }
+    }
+
+    /// What happened.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn failure(self) -> Failure {
+        Failure { kind: self.kind, message: Arc::from(self.message) }
+    }
+}
+
+/// The whole chain of causes is the message: the last one is often the one that helps.
+impl<E: std::error::Error> From<E> for TaskError {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            message.push_str(": ");
+            message.push_str(&error.to_string());
+            cause = error.source();
+        }
+        Self::retryable(message)
+    }
+}
+
+/// What a handler may return: nothing, a [`Done`], or a `Result` of either with anything that becomes a [`TaskError`].
+pub trait IntoDone {
+    /// How the attempt ended.
+    fn into_done(self) -> Result<Done, TaskError>;
+}
+
+impl IntoDone for () {
+    fn into_done(self) -> Result<Done, TaskError> {
+        Ok(Done::Succeeded(None))
+    }
+}
+
+impl IntoDone for Done {
+    fn into_done(self) -> Result<Done, TaskError> {
+        Ok(self)
+    }
+}
+
+impl<T: IntoDone, E: Into<TaskError>> IntoDone for Result<T, E> {
+    fn into_done(self) -> Result<Done, TaskError> {
+        match self {
+            Ok(done) => done.into_done(),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A handler of any form, ready to be called.
+pub(crate) type Call = Arc<dyn Fn(Bytes, Context) -> BoxFuture<Result<Done, TaskError>> + Send + Sync>;
+
+pub(crate) fn typed<P, F, Fut, R>(handler: F) -> Call
+where
+    P: Payload,
+    F: Fn(P, Context) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = R> + Send + 'static,
+    R: IntoDone + 'static,
+{
+    let handler = Arc::new(handler);
+    Arc::new(move |bytes, context| {
+        let handler = handler.clone();
+        Box::pin(async move {
+            let payload: P = serde_json::from_slice(&bytes).map_err(|why| undecodable(P::UNDECODABLE, &why))?;
+            // Not kept while the handler runs.
+            drop(bytes);
+            handler(payload, context).await.into_done()
+        })
+    })
+}
+
+pub(crate) fn of_trait(handler: Arc<dyn TaskHandler>) -> Call {
+    Arc::new(move |bytes, context| {
+        let handler = handler.clone();
+        Box::pin(async move { handler.execute(bytes, context).await })
+    })
+}
+
+fn undecodable(means: Undecodable, why: &serde_json::Error) -> TaskError {
+    let message = format!("payload does not decode: {why}");
+    match means {
+        Undecodable::Retry => TaskError::retryable(message),
+        Undecodable::Die => TaskError::permanent(message),
+    }
+}
+
+pub(crate) fn verdict(outcome: Result<Done, TaskError>) -> Verdict {
+    match outcome {
+        Ok(Done::Succeeded(result)) => Verdict::Succeeded(result),
+        Ok(Done::Snoozed(wait)) => Verdict::Snoozed(Millis::from(wait)),
+        Ok(Done::Asked(question)) => Verdict::Asked(question),
+        Err(error) => Verdict::Failed(error.failure()),
+    }
+}

@@ -1,0 +1,70 @@
+//! Ekiden: a job runtime. Tasks that must not be lost, run twice or hang, on whatever store you have.
+//!
+//! Start with [`Ekiden::open`], hand tasks in with a [`Client`], run them with a [`Runner`].
+
+mod bell;
+mod change;
+mod client;
+mod context;
+mod enqueue;
+mod error;
+mod handler;
+mod io;
+mod port;
+mod queue;
+mod record;
+mod runner;
+mod schedule;
+#[cfg(unix)]
+mod signal;
+
+pub use bell::{Bell, Chime, Heard as HeardChime};
+pub use change::{Heard, Observer, Subscription, TaskChange};
+pub use client::{Client, Ekiden, EkidenBuilder};
+pub use context::Context;
+pub use enqueue::EnqueueBuilder;
+pub use error::{Error, Result};
+pub use handler::{Done, IntoDone, Payload, TaskError, TaskHandler, Undecodable};
+pub use io::Io;
+pub use port::{
+    Ask, Bulk, Enqueued, Explanation, Failure, LeaseRef, Leased, Maintained, NewSchedule, NewTask, Queue, QueueInfo,
+    Settled, SettledAndLeased, Settlement, TaskRef, Verdict, When, Wishes,
+};
+pub use queue::StoreQueue;
+pub use record::{TaskRecord, TaskState};
+pub use runner::{Ended, Runner, RunnerBuilder, Stop};
+pub use schedule::ScheduleBuilder;
+
+/// The words of the core that the port speaks.
+pub mod core {
+    pub use ekiden_core::attempt::{Attempt, HistoryLine, Outcome, OutcomeCounts, Stage};
+    pub use ekiden_core::dependency::OnParentFailure;
+    pub use ekiden_core::event::EventName;
+    pub use ekiden_core::filter::TaskFilter;
+    pub use ekiden_core::id::{
+        GroupId, IdempotencyKey, Kind, LaneKey, Namespace, OpId, PoolName, QuestionId, RunnerId, ScheduleId, SessionId,
+        SweepId, TaskId, UniqueKey,
+    };
+    pub use ekiden_core::lane::{Hold, LaneSpec};
+    pub use ekiden_core::lease::Token;
+    pub use ekiden_core::limits;
+    pub use ekiden_core::order::Priority;
+    pub use ekiden_core::pool::{Concurrency, Keep, Policy, PoolSettings, Profile, Timeout};
+    pub use ekiden_core::reason::{Language, Message, ReasonCode, Refusal};
+    pub use ekiden_core::record::Signal;
+    pub use ekiden_core::retry::{FailureKind, Jitter, RetryPolicy};
+    pub use ekiden_core::runner::{Runner, RunnerStatus};
+    pub use ekiden_core::schedule::{Every, Missed, Overlap, Schedule};
+    pub use ekiden_core::sweep::Sweep;
+    pub use ekiden_core::task::{Progress, Question, QuestionAnswer, Spec, TaskEnvelope};
+    pub use ekiden_core::time::{Millis, Timestamp};
+    pub use ekiden_core::transition::Start;
+    pub use ekiden_core::unique::{Unique, UniqueHold};
+}
+
+/// Stores, clocks and layers, for those who bring their own.
+pub mod store {
+    pub use ekiden_store::clock::{Clock, ManualClock, SystemClock, TokioClock};
+    pub use ekiden_store::layers;
+    pub use ekiden_store::{CountScope, Counts, ListOrder, MemoryStore, Page, Store, TaskQuery};
+}

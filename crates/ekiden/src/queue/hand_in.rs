@@ -1,0 +1,170 @@
+//! Tasks are handed in: settings and wishes become the task's own policy, and one commit a task writes it.
+
+use std::sync::Arc;
+
+use ekiden_core::event::Event;
+use ekiden_core::id::Namespace;
+use ekiden_core::limits;
+use ekiden_core::order::Rank;
+use ekiden_core::plan::{self, AddParents, Enqueue, Happen, View};
+use ekiden_core::pool::{Policy, PoolSettings, Profile};
+use ekiden_core::task::Spec;
+use ekiden_core::time::Timestamp;
+use ekiden_core::transition::Start;
+use ekiden_store::StoreExt;
+
+use super::StoreQueue;
+use super::settings::Source;
+use crate::error::{Error, Result};
+use crate::port::{Enqueued, NewTask, Queue, When, Wishes};
+
+impl StoreQueue {
+    pub(super) async fn hand_in(&self, tasks: Vec<NewTask>) -> Vec<Result<Enqueued>> {
+        let now = self.now();
+        let mut answers: Vec<Option<Result<Enqueued>>> = Vec::with_capacity(tasks.len());
+        let mut places = Vec::with_capacity(tasks.len());
+        let mut plans = Vec::with_capacity(tasks.len());
+        for (at, task) in tasks.into_iter().enumerate() {
+            match self.prepare(task, now).await {
+                Ok(Prepared::Simple(plan)) => {
+                    places.push(at);
+                    // The id is new unless somebody repeats a request, and then the conflict shows what is there.
+                    let mut view = View::default();
+                    view.insert(ekiden_core::key::Key::task(&plan.spec.namespace, &plan.spec.id), None);
+                    plans.push((self.op_id(), plan, view));
+                    answers.push(None);
+                }
+                Ok(Prepared::ManyParents(plan)) => answers.push(Some(self.hand_in_with_parents(plan).await)),
+                Err(error) => answers.push(Some(Err(error))),
+            }
+        }
+        let again: Vec<_> = plans.iter().map(|(id, plan, _)| (*id, plan.clone())).collect();
+        let (outcomes, _) = self.store.run_all_and_claim(plans, None, now).await;
+        for ((place, (id, plan)), outcome) in places.into_iter().zip(again).zip(outcomes) {
+            let first = outcome.map_err(Error::from);
+            let outcome =
+                self.persist(first, || async { self.store.run(&plan, id, now).await.map_err(Error::from) }).await;
+            if let Some(slot) = answers.get_mut(place) {
+                *slot = Some(outcome.map(|enqueued| self.handed_in(&enqueued)));
+            }
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    fn handed_in(&self, enqueued: &plan::Enqueued) -> Enqueued {
+        match enqueued {
+            plan::Enqueued::New(task) => {
+                self.announce(task);
+                Enqueued { id: task.id().clone(), is_new: true }
+            }
+            plan::Enqueued::Existing(id) => Enqueued { id: id.clone(), is_new: false },
+        }
+    }
+
+    async fn prepare(&self, task: NewTask, now: Timestamp) -> Result<Prepared> {
+        let plan = Enqueue {
+            start: task.start,
+            parents: task.parents.clone(),
+            idempotency: task.idempotency.clone(),
+            spec: Arc::new(self.spec(task, now).await?),
+        };
+        let few = plan.parents.len() <= limits::PARENTS_A_COMMIT_MAX;
+        Ok(if few { Prepared::Simple(plan) } else { Prepared::ManyParents(plan) })
+    }
+
+    pub(super) async fn spec(&self, task: NewTask, now: Timestamp) -> Result<Spec> {
+        let policy = self.policy(&task).await?;
+        let run_at = match task.when {
+            When::Now => None,
+            When::After(delay) => Some(now + delay.check_or_zero("delay")?),
+            When::At(at) => Some(at),
+        };
+        let mut spec = Spec::new(task.task.namespace, task.pool, task.task.id, task.envelope, policy, now);
+        spec.rank = Rank::from(task.priority);
+        spec.title = task.title;
+        spec.run_at = run_at;
+        spec.expires_at = match task.expires_after {
+            Some(life) => Some(now + life.check("expires_after", limits::DURATION_MAX)?),
+            None => None,
+        };
+        spec.lane = task.lane.map(Arc::new);
+        spec.on_parent_failure = task.on_parent_failure;
+        spec.unique = task.unique.map(Arc::new);
+        spec.group = task.group;
+        spec.session = task.session;
+        spec.labels = task.labels;
+        spec.after_group = task.after_group;
+        Ok(spec)
+    }
+
+    /// The pool's policy, or that of the kind where the pool has no word of its own; and then what the task wishes.
+    async fn policy(&self, task: &NewTask) -> Result<Arc<Policy>> {
+        let (settings, source) = self.settings(&task.task.namespace, &task.pool).await?;
+        let policy = match source {
+            Source::Set => settings.policy.clone(),
+            Source::Default => self.default_policy(&settings, task),
+        };
+        Ok(with_wishes(policy, &task.wishes))
+    }
+
+    fn default_policy(&self, settings: &PoolSettings, task: &NewTask) -> Arc<Policy> {
+        match Profile::of(self.store.info().name, &task.envelope.task_type) {
+            Profile::Embedded => settings.policy.clone(),
+            other => other.settings().policy,
+        }
+    }
+
+    /// More parents than one commit holds: the task is held until all are known. Should this process end on the way, the
+    /// task stays held and its caller was not told that it is there.
+    async fn hand_in_with_parents(&self, plan: Enqueue) -> Result<Enqueued> {
+        let mut first = plan.clone();
+        let more = first.parents.split_off(limits::PARENTS_A_COMMIT_MAX);
+        first.start = Start::Held;
+        let enqueued = self.carry_out(&first).await?;
+        let answer = self.handed_in(&enqueued);
+        if !answer.is_new {
+            return Ok(answer);
+        }
+        let task = ekiden_core::key::Key::task(&plan.spec.namespace, &plan.spec.id);
+        for parents in more.chunks(limits::PARENTS_A_COMMIT_MAX) {
+            let add = AddParents { task: task.clone(), parents: parents.to_vec() };
+            if let Err(error) = self.carry_out(&add).await {
+                self.give_up(&plan.spec.namespace, &plan).await;
+                return Err(error);
+            }
+        }
+        if plan.start == Start::Released && plan.spec.after_group.is_none() {
+            let released = self.carry_out(&Happen { task, event: Event::Released }).await?;
+            self.announce(released.task());
+        }
+        Ok(answer)
+    }
+
+    /// A task whose parents were refused must not stay behind.
+    async fn give_up(&self, namespace: &Namespace, plan: &Enqueue) {
+        let task = crate::port::TaskRef { namespace: namespace.clone(), id: plan.spec.id.clone() };
+        let note = Some(Arc::from("its parents were refused"));
+        if let Err(error) = self.cancel(task, note).await {
+            tracing::warn!(task_id = plan.spec.id.as_str(), %error, "cannot cancel a task whose parents were refused");
+        }
+    }
+}
+
+enum Prepared {
+    Simple(Enqueue),
+    ManyParents(Enqueue),
+}
+
+fn with_wishes(policy: Arc<Policy>, wishes: &Wishes) -> Arc<Policy> {
+    if *wishes == Wishes::default() {
+        return policy;
+    }
+    let mut policy = Arc::unwrap_or_clone(policy);
+    let Wishes { attempts_max, retry, timeout, keep, keep_dead } = wishes.clone();
+    policy.attempts_max = attempts_max.unwrap_or(policy.attempts_max);
+    policy.retry = retry.unwrap_or(policy.retry);
+    policy.timeout = timeout.unwrap_or(policy.timeout);
+    policy.keep = keep.unwrap_or(policy.keep);
+    policy.keep_dead = keep_dead.unwrap_or(policy.keep_dead);
+    Arc::new(policy)
+}

@@ -1,0 +1,195 @@
+//! Maintenance without a leader: what is due is done by whoever looks first, and a guarded write makes that safe.
+
+use ekiden_core::event::Event;
+use ekiden_core::filter::TaskFilter;
+use ekiden_core::id::{Namespace, RunnerId};
+use ekiden_core::index::DueIndex;
+use ekiden_core::key::Key;
+use ekiden_core::lease::Evidence;
+use ekiden_core::limits;
+use ekiden_core::plan::{
+    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, Swept, Tick, due_event,
+};
+use ekiden_core::record::Record;
+use ekiden_core::runner::{Runner, RunnerStatus, Silence};
+use ekiden_core::time::{Millis, Timestamp};
+use ekiden_store::{DueEntry, DueQuery, PlanError, StoreExt, TaskQuery};
+
+use super::{StoreQueue, locked};
+use crate::error::Result;
+use crate::port::Maintained;
+
+/// 256 entries of each list a round: enough to keep up, little enough not to hold up the next list.
+const ENTRIES_A_ROUND: usize = 256;
+
+/// 64 steps of a sweep a round: some 1,500 tasks, and then other sweeps have their turn.
+const STEPS_A_ROUND: usize = 64;
+
+/// One minute: how far ahead the next waiting task is looked for.
+const AHEAD: Millis = Millis::from_secs(60);
+
+impl StoreQueue {
+    /// One round. What fails is left for the next one; the first error is the answer if there was any.
+    pub(super) async fn do_due(&self, namespace: &Namespace) -> Result<Maintained> {
+        let mut done = Maintained::default();
+        let mut failed = None;
+        for index in [DueIndex::Runner, DueIndex::Lease, DueIndex::Expire, DueIndex::Rejoin, DueIndex::Promote] {
+            let outcome = match index {
+                DueIndex::Runner => self.reclaim(namespace, &mut done).await,
+                _ => self.let_happen(namespace, index, &mut done).await,
+            };
+            failed = failed.or(outcome.err());
+        }
+        failed = failed.or(self.sweep_on(namespace, &mut done).await.err());
+        failed = failed.or(self.tick(namespace, &mut done).await.err());
+        failed = failed.or(self.clear_away(namespace, &mut done).await.err());
+        if done.changed + done.swept + done.ticked > 0 {
+            self.bell_of(namespace).ready.ring();
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(done),
+        }
+    }
+
+    pub(super) async fn next_waiting(&self, namespace: Namespace) -> Result<Option<Timestamp>> {
+        let now = self.now();
+        let query = DueQuery { namespace, index: DueIndex::Promote, until: now + AHEAD, limit: ENTRIES_A_ROUND };
+        let waiting = self.read(|| self.store.due(query.clone())).await?;
+        Ok(waiting.into_iter().map(|entry| entry.at).find(|at| *at > now))
+    }
+
+    async fn due(&self, namespace: &Namespace, index: DueIndex, done: &mut Maintained) -> Result<Vec<DueEntry>> {
+        let query = DueQuery { namespace: namespace.clone(), index, until: self.now(), limit: ENTRIES_A_ROUND };
+        let entries = self.read(|| self.store.due(query.clone())).await?;
+        done.more |= entries.len() == ENTRIES_A_ROUND;
+        Ok(entries)
+    }
+
+    /// Carries out one plan for each entry. A refusal is an answer: somebody else was faster, or it is not time.
+    async fn each<P>(&self, plans: Vec<P>) -> Result<Vec<P::Done>>
+    where
+        P: Plan + Sync + Send,
+        P::Done: Send,
+    {
+        let named: Vec<_> = plans.into_iter().map(|plan| (self.op_id(), plan)).collect();
+        let mut done = Vec::with_capacity(named.len());
+        let mut failed = None;
+        for outcome in self.store.run_all(&named, self.now()).await {
+            match outcome {
+                Ok(one) => done.push(one),
+                Err(PlanError::Refused(_)) => {}
+                Err(PlanError::Store(error)) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if done.is_empty() => Err(error.into()),
+            _ => Ok(done),
+        }
+    }
+
+    async fn let_happen(&self, namespace: &Namespace, index: DueIndex, done: &mut Maintained) -> Result<()> {
+        let entries = self.due(namespace, index, done).await?;
+        let plans: Vec<Happen> = entries.into_iter().filter_map(|entry| due_event(index, entry.key)).collect();
+        self.told(self.each(plans).await?, done);
+        Ok(())
+    }
+
+    fn told(&self, happened: Vec<Happened>, done: &mut Maintained) {
+        for happened in happened {
+            if let Happened::Changed(task) = happened {
+                done.changed += 1;
+                self.announce(&task);
+            }
+        }
+    }
+
+    /// Runners that are silent are declared dead, and what they held goes to others.
+    async fn reclaim(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
+        for entry in self.due(namespace, DueIndex::Runner, done).await? {
+            let found = self.records(vec![entry.key.clone()]).await?.pop().flatten();
+            let Some(Record::Runner(runner)) = found.map(|found| found.record) else { continue };
+            if self.beats_here(&runner) {
+                continue;
+            }
+            if !matches!(runner.status, RunnerStatus::Dead { .. }) {
+                let plan = DeclareDead { runner: entry.key.clone(), silence: Silence::ByClock };
+                if self.each(vec![plan]).await?.is_empty() {
+                    continue;
+                }
+                if runner.status == RunnerStatus::Running {
+                    tracing::warn!(runner_id = runner.id.as_str(), "runner declared dead");
+                }
+            }
+            self.take_back(&entry.key, &runner.id, done).await?;
+        }
+        Ok(())
+    }
+
+    /// A runner whose beats pass through this process is alive, whatever the wall clock says: it may have jumped.
+    fn beats_here(&self, runner: &Runner) -> bool {
+        let Some(beat) = locked(&self.beats).get(&runner.id).copied() else { return false };
+        self.clock.monotonic().saturating_sub(beat) < runner.lease.as_duration()
+    }
+
+    async fn take_back(&self, runner_key: &Key, runner: &RunnerId, done: &mut Maintained) -> Result<()> {
+        let filter = TaskFilter::held_by(runner_key.namespace.clone(), runner.clone());
+        let query = TaskQuery::oldest(filter, ENTRIES_A_ROUND);
+        let page = self.read(|| self.store.tasks(query.clone())).await?;
+        if page.items.is_empty() && page.cursor.is_none() {
+            return self.each(vec![ClearDead { runner: runner_key.clone() }]).await.map(drop);
+        }
+        done.more |= page.cursor.is_some();
+        let event = Event::LeaseLost { evidence: Evidence::RunnerDead(runner.clone()) };
+        let plans = page.items.into_iter().map(|found| Happen { task: found.key, event: event.clone() }).collect();
+        self.told(self.each(plans).await?, done);
+        Ok(())
+    }
+
+    async fn sweep_on(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
+        for entry in self.due(namespace, DueIndex::Sweep, done).await? {
+            for step in 0..STEPS_A_ROUND {
+                let limit = limits::SWEEP_ITEMS_MAX;
+                let next = self.read(|| self.store.sweep_step(entry.key.clone(), limit, || self.task_id())).await?;
+                let Some(next) = next else { break };
+                let before = (next.seen.cursor.clone(), next.seen.changed);
+                let Some(swept) = self.each(vec![next]).await?.pop() else { break };
+                done.swept += 1;
+                match swept {
+                    Swept::Ended => break,
+                    Swept::On(sweep) if sweep.due_at() > self.now() => break,
+                    Swept::On(sweep) if step + 1 == STEPS_A_ROUND => {
+                        done.more |= before != (sweep.cursor.clone(), sweep.changed);
+                    }
+                    Swept::On(_) | Swept::Stale => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn tick(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
+        let plans: Vec<Tick> = self
+            .due(namespace, DueIndex::Schedule, done)
+            .await?
+            .into_iter()
+            .map(|entry| Tick { schedule: entry.key })
+            .collect();
+        for task in self.each(plans).await?.into_iter().flatten() {
+            done.ticked += 1;
+            self.announce(&task);
+        }
+        Ok(())
+    }
+
+    async fn clear_away(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
+        let entries = self.due(namespace, DueIndex::Forget, done).await?;
+        let plans = entries.into_iter().map(|entry| Forget { record: entry.key }).collect();
+        let forgotten = self.each(plans).await?.into_iter().filter(|gone| *gone).count();
+        let entries = self.due(namespace, DueIndex::Purge, done).await?;
+        let plans = entries.into_iter().map(|entry| Purge { task: entry.key, when: PurgeWhen::Due }).collect();
+        let purged = self.each(plans).await?.into_iter().filter(|purged| *purged == Purged::Gone).count();
+        done.removed += u64::try_from(forgotten + purged).unwrap_or(u64::MAX);
+        Ok(())
+    }
+}

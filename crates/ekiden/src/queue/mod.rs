@@ -1,0 +1,313 @@
+//! The port in process, over any store: requests become plans, plans become commits, and who waits is woken.
+
+mod hand_in;
+mod lease;
+mod look;
+mod maintain;
+mod settings;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use ekiden_core::id::{Namespace, OpId, PoolName, QuestionId, RunnerId, ScheduleId, SweepId, TaskId};
+use ekiden_core::plan::{Plan, View};
+use ekiden_core::pool::PoolSettings;
+use ekiden_core::record::Signal;
+use ekiden_core::runner::Runner;
+use ekiden_core::schedule::Schedule;
+use ekiden_core::sweep::Sweep;
+use ekiden_core::task::{Phase, Progress, Task};
+use ekiden_core::time::Timestamp;
+use ekiden_store::clock::{Clock, SystemClock};
+use ekiden_store::entropy::Entropy;
+use ekiden_store::{CountScope, Counts, Page, Store, StoreExt, TaskQuery};
+
+use crate::bell::Bell;
+use crate::change::{Announcer, Observer, Subscription};
+use crate::error::{Error, Result};
+use crate::port::{
+    Ask, Bulk, Enqueued, Explanation, Failure, LeaseRef, Leased, Maintained, NewSchedule, NewTask, Queue, QueueInfo,
+    Settled, SettledAndLeased, Settlement, TaskRef, Verdict,
+};
+use crate::record::TaskRecord;
+
+/// 6 tries over about a third of a second: longer outages are the caller's to see.
+const TRIES: u32 = 6;
+
+/// The wait before the second try; it doubles each time.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+
+/// A queue over a store of this process.
+///
+/// One queue per store and process: it wakes who waits for what passes through it, and polls for the rest.
+pub struct StoreQueue {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    entropy: Mutex<Entropy>,
+    bells: RwLock<HashMap<Namespace, Arc<Bell>>>,
+    announcer: Announcer,
+    pools: Mutex<HashMap<(Namespace, PoolName), settings::Known>>,
+    /// When each runner's last beat through this queue was acknowledged, by the monotonic clock.
+    beats: Mutex<HashMap<RunnerId, Duration>>,
+}
+
+impl StoreQueue {
+    /// A queue over this store, by the machine's clock.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self::with(store, Arc::new(SystemClock), Entropy::from_system(), Vec::new())
+    }
+
+    /// A queue with a clock, a source of ids, and observers of its own.
+    pub fn with(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        entropy: Entropy,
+        observers: Vec<Arc<dyn Observer>>,
+    ) -> Self {
+        Self {
+            store,
+            clock,
+            entropy: Mutex::new(entropy),
+            bells: RwLock::default(),
+            announcer: Announcer::new(observers),
+            pools: Mutex::default(),
+            beats: Mutex::default(),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn op_id(&self) -> OpId {
+        let now = self.now();
+        locked(&self.entropy).op_id(now)
+    }
+
+    fn task_id(&self) -> TaskId {
+        let now = self.now();
+        locked(&self.entropy).task_id(now)
+    }
+
+    /// Carries out a plan; passing errors are tried again under the same id, so that nothing happens twice.
+    async fn carry_out<P>(&self, plan: &P) -> Result<P::Done>
+    where
+        P: Plan + Sync,
+        P::Done: Send,
+    {
+        self.carry_out_as(self.op_id(), plan, View::default()).await
+    }
+
+    async fn carry_out_as<P>(&self, id: OpId, plan: &P, view: View) -> Result<P::Done>
+    where
+        P: Plan + Sync,
+        P::Done: Send,
+    {
+        let first = self.store.run_seen(plan, id, self.now(), view).await.map_err(Error::from);
+        self.persist(first, || async { self.store.run(plan, id, self.now()).await.map_err(Error::from) }).await
+    }
+
+    /// Repeats a request while its error is a passing one.
+    async fn persist<T, F>(&self, first: Result<T>, mut again: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let mut outcome = first;
+        let mut wait = FIRST_WAIT;
+        for _ in 1..TRIES {
+            match outcome {
+                Err(error) if error.is_retryable() => {
+                    tokio::time::sleep(wait).await;
+                    wait *= 2;
+                    outcome = again().await.map_err(|later| later.after(Some(&error)));
+                }
+                settled => return settled,
+            }
+        }
+        outcome
+    }
+
+    /// Reads are repeated like everything else.
+    async fn read<T, F>(&self, mut ask: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T, ekiden_store::StoreError>>,
+    {
+        let first = ask().await.map_err(Error::from);
+        self.persist(first, || {
+            let again = ask();
+            async { again.await.map_err(Error::from) }
+        })
+        .await
+    }
+
+    /// Tells of a change, and wakes whoever it concerns.
+    fn announce(&self, task: &Task) {
+        self.announcer.tell(task);
+        self.wake(task);
+    }
+
+    fn wake(&self, task: &Task) {
+        let waits = matches!(task.state.phase, Phase::Queued | Phase::RetryScheduled);
+        let ended = task.state.phase.is_final();
+        let frees = task.spec.lane.is_some() || task.state.has_dependents || task.spec.group.is_some();
+        let holds = task.spec.after_group.is_some();
+        if !waits && !(ended && frees) && !holds {
+            return;
+        }
+        let bell = self.bell(&task.spec.namespace);
+        let now = self.now();
+        if waits && task.state.next_run_at > now {
+            bell.ready_at(task.state.next_run_at, now);
+        } else {
+            // The end of a task may have let the next of its lane go.
+            bell.ready.ring();
+        }
+        if ended && frees || holds {
+            bell.work.ring();
+        }
+    }
+
+    fn bell_of(&self, namespace: &Namespace) -> Arc<Bell> {
+        let known = self.bells.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
+        known.unwrap_or_else(|| {
+            let mut bells = self.bells.write().unwrap_or_else(PoisonError::into_inner);
+            bells.entry(namespace.clone()).or_default().clone()
+        })
+    }
+}
+
+/// The locks of the queue guard plain maps for a moment, and what they guard is whole after any panic.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl Queue for StoreQueue {
+    fn info(&self) -> QueueInfo {
+        let info = self.store.info();
+        QueueInfo { store: info.name.to_owned(), durable: info.durable.to_owned() }
+    }
+
+    async fn enqueue(&self, tasks: Vec<NewTask>) -> Vec<Result<Enqueued>> {
+        self.hand_in(tasks).await
+    }
+
+    async fn dequeue_ready(&self, ask: Ask) -> Result<Vec<Leased>> {
+        self.lease(ask).await
+    }
+
+    async fn mark_succeeded(&self, lease: LeaseRef, result: Option<Bytes>) -> Result<Settled> {
+        self.settle_one(lease, Verdict::Succeeded(result)).await
+    }
+
+    async fn mark_failed(&self, lease: LeaseRef, failure: Failure) -> Result<Settled> {
+        self.settle_one(lease, Verdict::Failed(failure)).await
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
+        self.settle_and_lease(settlements, then).await
+    }
+
+    async fn report(&self, lease: LeaseRef, progress: Progress) -> Result<()> {
+        self.note_progress(lease, progress).await
+    }
+
+    async fn beat(&self, runner: Runner) -> Result<()> {
+        self.note_beat(runner).await
+    }
+
+    async fn goodbye(&self, namespace: Namespace, runner: RunnerId) -> Result<()> {
+        self.note_goodbye(&namespace, &runner).await
+    }
+
+    async fn signals(&self, namespace: Namespace, runner: RunnerId) -> Result<Vec<Signal>> {
+        self.signals_for(&namespace, &runner).await
+    }
+
+    async fn held(&self, namespace: Namespace, runner: RunnerId) -> Result<Vec<LeaseRef>> {
+        self.held_by(namespace, runner).await
+    }
+
+    async fn runners(&self, namespace: Namespace) -> Result<Vec<Runner>> {
+        self.all_runners(&namespace).await
+    }
+
+    async fn get_status(&self, task: TaskRef) -> Result<TaskRecord> {
+        Ok(TaskRecord::from(&*self.task(&task).await?))
+    }
+
+    async fn counts_by_state(&self, scope: CountScope) -> Result<Counts> {
+        self.read(|| self.store.counts(scope.clone())).await
+    }
+
+    async fn tasks(&self, query: TaskQuery) -> Result<Page<TaskRecord>> {
+        self.page(query).await
+    }
+
+    async fn explain(&self, task: TaskRef) -> Result<Explanation> {
+        self.reasons(&task).await
+    }
+
+    fn subscribe(&self, namespace: Namespace) -> Subscription {
+        self.announcer.subscribe(namespace)
+    }
+
+    async fn cancel(&self, task: TaskRef, note: Option<Arc<str>>) -> Result<TaskRecord> {
+        self.request_cancel(&task, note).await
+    }
+
+    async fn release(&self, task: TaskRef) -> Result<TaskRecord> {
+        self.let_go(&task).await
+    }
+
+    async fn retry(&self, task: TaskRef) -> Result<TaskRecord> {
+        self.run_again(&task).await
+    }
+
+    async fn answer(&self, task: TaskRef, question: QuestionId, content: Arc<str>) -> Result<TaskRecord> {
+        self.take_answer(&task, question, content).await
+    }
+
+    async fn start_bulk(&self, id: SweepId, bulk: Bulk) -> Result<Arc<Sweep>> {
+        self.start_sweep(id, bulk).await
+    }
+
+    async fn bulk(&self, namespace: Namespace, id: SweepId) -> Result<Option<Arc<Sweep>>> {
+        self.sweep(&namespace, &id).await
+    }
+
+    async fn pool(&self, namespace: Namespace, pool: PoolName) -> Result<PoolSettings> {
+        Ok((*self.settings(&namespace, &pool).await?.0).clone())
+    }
+
+    async fn set_pool(&self, namespace: Namespace, pool: PoolName, settings: PoolSettings) -> Result<()> {
+        self.change_pool(namespace, pool, settings).await
+    }
+
+    async fn set_schedule(&self, schedule: NewSchedule) -> Result<Arc<Schedule>> {
+        self.change_schedule(schedule).await
+    }
+
+    async fn schedules(&self, namespace: Namespace) -> Result<Vec<Arc<Schedule>>> {
+        self.all_schedules(&namespace).await
+    }
+
+    async fn remove_schedule(&self, namespace: Namespace, schedule: ScheduleId) -> Result<()> {
+        self.drop_schedule(&namespace, &schedule).await
+    }
+
+    async fn maintain(&self, namespace: Namespace) -> Result<Maintained> {
+        self.do_due(&namespace).await
+    }
+
+    async fn next_due(&self, namespace: Namespace) -> Result<Option<Timestamp>> {
+        self.next_waiting(namespace).await
+    }
+
+    fn bell(&self, namespace: &Namespace) -> Arc<Bell> {
+        self.bell_of(namespace)
+    }
+}

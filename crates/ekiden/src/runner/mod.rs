@@ -1,0 +1,163 @@
+//! The runner: claims tasks, runs their handlers, and settles how each attempt ended.
+//!
+//! `engine.rs` claims and settles, `warden.rs` stops what must stop, `pulse.rs` gives signs of life, `upkeep.rs` does what
+//! is due. All of them live where [`Io`](crate::Io) says; handlers run on the runtime of whoever runs the runner.
+
+mod attempt;
+mod builder;
+mod engine;
+pub(crate) mod progress;
+mod pulse;
+mod table;
+mod upkeep;
+mod warden;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use ekiden_core::id::TaskId;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+pub use builder::RunnerBuilder;
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::io::IoHandle;
+use builder::Options;
+use engine::Engine;
+
+/// Runs tasks. Build it, then run it until something says stop.
+///
+/// ```
+/// use ekiden::{Context, Ekiden, Payload, Runner, TaskState};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Greet { name: String }
+///
+/// impl Payload for Greet {
+///     const TASK_TYPE: &'static str = "greet";
+/// }
+///
+/// # #[tokio::main] async fn main() -> Result<(), ekiden::Error> {
+/// let client = Ekiden::open("memory:").await?.namespace("default")?;
+/// let task = client.enqueue(Greet { name: "Aoi".into() }).await?;
+///
+/// let (done, wait) = tokio::sync::oneshot::channel();
+/// let done = std::sync::Mutex::new(Some(done));
+/// Runner::builder(&client)
+///     .handler(move |greet: Greet, _: Context| {
+///         assert_eq!(greet.name, "Aoi");
+///         done.lock().unwrap().take().map(|done| done.send(()));
+///         async {}
+///     })
+///     .run_until(async { wait.await.unwrap_or(()) })
+///     .await?;
+/// assert_eq!(client.get_status(&task.id).await?.state, TaskState::Succeeded);
+/// # Ok(()) }
+/// ```
+pub struct Runner {
+    client: Client,
+    options: Options,
+    stop: Stop,
+}
+
+/// Tells a runner to end, from anywhere.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    gently: CancellationToken,
+    at_once: CancellationToken,
+}
+
+impl Stop {
+    /// Claims no more, lets what runs finish within the grace, then interrupts it.
+    pub fn gently(&self) {
+        self.gently.cancel();
+    }
+
+    /// Interrupts what runs.
+    pub fn at_once(&self) {
+        self.gently.cancel();
+        self.at_once.cancel();
+    }
+}
+
+/// What a runner leaves behind.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Ended {
+    /// How many attempts it settled.
+    pub settled: u64,
+    /// What it handed back unfinished.
+    pub handed_back: Vec<TaskId>,
+    /// Attempts whose end it could not write down; others take them over when its lease is over.
+    pub unsettled: Vec<TaskId>,
+}
+
+impl Runner {
+    /// Starts to choose what a runner does.
+    pub fn builder(client: &Client) -> RunnerBuilder {
+        RunnerBuilder::new(client.clone())
+    }
+
+    pub(crate) fn new(client: Client, options: Options) -> Self {
+        Self { client, options, stop: Stop::default() }
+    }
+
+    /// Ends it from elsewhere.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Runs until the future is ready, and then ends gently. A dropped run ends at once.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Ended> {
+        let stop = self.stop.clone();
+        let mut run = Box::pin(self.run_until_stopped());
+        tokio::select! {
+            ended = &mut run => return ended,
+            () = shutdown => stop.gently(),
+        }
+        run.await
+    }
+
+    /// Runs until SIGINT or SIGTERM; a second one ends it at once.
+    #[cfg(unix)]
+    pub async fn run(self) -> Result<Ended> {
+        let stop = self.stop.clone();
+        let mut run = Box::pin(self.run_until_stopped());
+        let mut signals = crate::signal::Signals::new()?;
+        tokio::select! {
+            ended = &mut run => return ended,
+            () = signals.next() => stop.gently(),
+        }
+        tokio::select! {
+            ended = &mut run => return ended,
+            () = signals.next() => stop.at_once(),
+        }
+        run.await
+    }
+
+    /// Runs until its [`Stop`] is used.
+    pub async fn run_until_stopped(self) -> Result<Ended> {
+        let io = IoHandle::start(&self.client.tools().io).map_err(|why| {
+            let refusal = ekiden_core::reason::Refusal::new(ekiden_core::reason::ReasonCode::RunnerInvalid);
+            Error::from(refusal.with("why", format!("cannot start the thread for store traffic: {why}")))
+        })?;
+        // A caller that goes away takes the runner with it.
+        let guard = self.stop.at_once.clone().drop_guard();
+        let gently = self.stop.gently.clone();
+        let engine = Engine::new(self.client, Arc::new(self.options), self.stop, Handle::current());
+        let ended = io.spawn(engine.run()).await;
+        guard.disarm();
+        drop(gently);
+        ended.map_err(|why| {
+            let refusal = ekiden_core::reason::Refusal::new(ekiden_core::reason::ReasonCode::RunnerInvalid);
+            refusal.with("why", format!("the runner's own work ended early: {why}")).into()
+        })
+    }
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner").field("client", &self.client).finish_non_exhaustive()
+    }
+}

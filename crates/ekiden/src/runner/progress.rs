@@ -1,0 +1,50 @@
+//! Reports of progress: handlers say as much as they like, the store hears the latest word a few times a second.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ekiden_core::id::TaskId;
+use ekiden_core::task::Progress;
+use tokio::sync::Notify;
+
+use crate::port::{LeaseRef, Queue};
+
+/// A quarter of a second: smooth enough to watch, little enough to pay for.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// The latest word of each attempt that has something to say.
+#[derive(Default)]
+pub(crate) struct Reporter {
+    said: Mutex<HashMap<TaskId, (LeaseRef, Progress)>>,
+    notify: Notify,
+}
+
+impl Reporter {
+    pub(crate) fn say(&self, lease: &LeaseRef, progress: Progress) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.insert(lease.task.id.clone(), (lease.clone(), progress));
+        drop(said);
+        self.notify.notify_one();
+    }
+
+    fn take(&self) -> Vec<(LeaseRef, Progress)> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.drain().map(|(_, word)| word).collect()
+    }
+
+    /// Passes words on for ever.
+    pub(super) async fn pass_on(self: Arc<Self>, queue: Arc<dyn Queue>) {
+        loop {
+            self.notify.notified().await;
+            for (lease, progress) in self.take() {
+                let task_id = lease.task.id.clone();
+                // An attempt that has ended meanwhile has nothing to report any more.
+                if let Err(error) = queue.report(lease, progress).await {
+                    tracing::debug!(task_id = task_id.as_str(), %error, "progress not reported");
+                }
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+    }
+}

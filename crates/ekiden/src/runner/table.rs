@@ -1,0 +1,76 @@
+//! What runs now. Shared by the engine, which starts and settles attempts, and the warden, which stops them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ekiden_core::id::{Kind, TaskId};
+use ekiden_core::lease::Token;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::port::LeaseRef;
+
+/// Names one attempt of this runner.
+pub(super) type Slot = u64;
+
+/// Why an attempt will end otherwise than by its handler's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It runs.
+    Running,
+    /// Its task was cancelled; it is dropped at this moment if it has not ended by itself.
+    Cancelled { drop_at: Option<Duration> },
+    /// Its time is over and it was dropped. A handler that blocks its thread may go on; from this moment on the attempt is
+    /// settled without it.
+    TimedOut { settle_at: Duration },
+    /// The runner ends.
+    Interrupted,
+    /// It was settled although its handler has not ended; only its place is still taken.
+    Left,
+}
+
+/// One attempt.
+pub(super) struct Run {
+    pub(super) lease: LeaseRef,
+    pub(super) kind: Kind,
+    pub(super) stop: CancellationToken,
+    /// Missing until the handler is spawned.
+    pub(super) abort: Option<AbortHandle>,
+    pub(super) deadline: Option<Duration>,
+    pub(super) fate: Fate,
+}
+
+impl Run {
+    /// Drops the handler at its next await.
+    pub(super) fn drop_handler(&self) {
+        if let Some(abort) = &self.abort {
+            abort.abort();
+        }
+    }
+}
+
+/// The attempts of a runner.
+#[derive(Default)]
+pub(super) struct Table {
+    runs: Mutex<HashMap<Slot, Run>>,
+}
+
+impl Table {
+    /// Plain data behind a short lock: whole after any panic.
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Slot, Run>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(super) fn count(&self, kind: &Kind) -> usize {
+        self.lock().values().filter(|run| run.kind == *kind).count()
+    }
+
+    pub(super) fn holds(&self, task: &TaskId, token: Token) -> bool {
+        self.lock().values().any(|run| run.lease.task.id == *task && run.lease.token == token)
+    }
+}

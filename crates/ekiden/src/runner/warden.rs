@@ -1,0 +1,138 @@
+//! Stops what must stop: cancelled tasks, and attempts whose time is over. It works while the engine waits for the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ekiden_core::id::TaskId;
+use ekiden_core::lease::Token;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::attempt::{End, Word};
+use super::pulse::Pulse;
+use super::table::{Fate, Slot, Table};
+use crate::client::Client;
+
+/// One second: a cancel reaches its handler within this, whatever happened to the wake-up.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(super) struct Warden {
+    pub(super) client: Client,
+    pub(super) table: Arc<Table>,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) words: UnboundedSender<Word>,
+    pub(super) cancel_grace: Duration,
+    pub(super) deadlines: Arc<Deadlines>,
+}
+
+/// When the warden will wake. An attempt that ends earlier wakes it now.
+#[derive(Default)]
+pub(super) struct Deadlines {
+    planned_ms: AtomicU64,
+    notify: tokio::sync::Notify,
+}
+
+impl Deadlines {
+    pub(super) fn begins(&self, deadline: Duration) {
+        if millis(deadline) < self.planned_ms.load(Ordering::Acquire) {
+            self.notify.notify_one();
+        }
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Warden {
+    fn now(&self) -> Duration {
+        self.client.tools().clock.monotonic()
+    }
+
+    /// Watches for ever.
+    pub(super) async fn watch_on(self) {
+        let bell = self.client.queue().bell(self.client.namespace());
+        let mut heard = bell.stop.heard();
+        let mut look_at = self.now();
+        loop {
+            if self.now() >= look_at {
+                self.read_signals().await;
+                look_at = self.now() + LOOK;
+            }
+            self.enforce();
+            // Until the new plan is known every deadline is worth a look.
+            self.deadlines.planned_ms.store(u64::MAX, Ordering::Release);
+            let next = self.next_moment().map_or(look_at, |moment| moment.min(look_at));
+            self.deadlines.planned_ms.store(millis(next), Ordering::Release);
+            tokio::select! {
+                () = tokio::time::sleep(next.saturating_sub(self.now())) => {}
+                () = bell.stop.since(&mut heard) => look_at = self.now(),
+                () = self.deadlines.notify.notified() => {}
+            }
+        }
+    }
+
+    async fn read_signals(&self) {
+        if self.table.len() == 0 {
+            return;
+        }
+        match self.client.queue().signals(self.client.namespace().clone(), self.pulse.runner()).await {
+            Ok(signals) => {
+                for signal in signals {
+                    self.cancel(&signal.task, signal.token);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "cannot read what to stop"),
+        }
+    }
+
+    fn cancel(&self, task: &TaskId, token: Token) {
+        let drop_at = Some(self.now() + self.cancel_grace);
+        for run in self.table.lock().values_mut() {
+            if run.lease.task.id == *task && run.lease.token == token && run.fate == Fate::Running {
+                run.fate = Fate::Cancelled { drop_at };
+                run.stop.cancel();
+            }
+        }
+    }
+
+    /// What each moment asks for. Handlers are dropped at once; what blocks its thread is settled without its handler when it
+    /// ran out of time, and never when it was cancelled: its successor must not overlap it.
+    fn enforce(&self) {
+        let now = self.now();
+        let mut given_up: Vec<Slot> = Vec::new();
+        for (slot, run) in self.table.lock().iter_mut() {
+            match run.fate {
+                Fate::Running if run.deadline.is_some_and(|deadline| deadline <= now) => {
+                    run.fate = Fate::TimedOut { settle_at: now + self.cancel_grace };
+                    run.stop.cancel();
+                    run.drop_handler();
+                }
+                Fate::Cancelled { drop_at: Some(at) } if at <= now => {
+                    run.fate = Fate::Cancelled { drop_at: None };
+                    run.drop_handler();
+                }
+                Fate::TimedOut { settle_at } if settle_at <= now => {
+                    run.fate = Fate::TimedOut { settle_at: Duration::MAX };
+                    given_up.push(*slot);
+                }
+                _ => {}
+            }
+        }
+        for slot in given_up {
+            // An engine that is gone has settled everything it could.
+            let _ = self.words.send((slot, End::GivenUp));
+        }
+    }
+
+    fn next_moment(&self) -> Option<Duration> {
+        let table = self.table.lock();
+        let moments = table.values().filter_map(|run| match run.fate {
+            Fate::Running => run.deadline,
+            Fate::Cancelled { drop_at } => drop_at,
+            Fate::TimedOut { settle_at } => Some(settle_at),
+            Fate::Interrupted | Fate::Left => None,
+        });
+        moments.min()
+    }
+}
