@@ -2,16 +2,18 @@
 
 use ekiden_core::event::Event;
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{Namespace, RunnerId};
+use ekiden_core::id::{Namespace, OpId, RunnerId, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::lease::Evidence;
 use ekiden_core::limits;
 use ekiden_core::plan::{
-    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, Swept, Tick, due_event,
+    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, SweepItem, SweepStep, Swept,
+    Tick, due_event,
 };
 use ekiden_core::record::Record;
 use ekiden_core::runner::{Runner, RunnerStatus, Silence};
+use ekiden_core::sweep::SweepWork;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::{DueEntry, DueQuery, PlanError, StoreExt, TaskQuery};
 
@@ -149,23 +151,48 @@ impl StoreQueue {
     async fn sweep_on(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
         for entry in self.due(namespace, DueIndex::Sweep, done).await? {
             for step in 0..STEPS_A_ROUND {
-                let limit = limits::SWEEP_ITEMS_MAX;
-                let next = self.read(|| self.store.sweep_step(entry.key.clone(), limit, || self.task_id())).await?;
-                let Some(next) = next else { break };
-                let before = (next.seen.cursor.clone(), next.seen.changed);
-                let Some(swept) = self.each(vec![next]).await?.pop() else { break };
-                done.swept += 1;
-                match swept {
-                    Swept::Ended => break,
-                    Swept::On(sweep) if sweep.due_at() > self.now() => break,
-                    Swept::On(sweep) if step + 1 == STEPS_A_ROUND => {
-                        done.more |= before != (sweep.cursor.clone(), sweep.changed);
+                match self.sweep_once(&entry.key).await? {
+                    Some(Swept::On(sweep)) if sweep.due_at() <= self.now() => done.more |= step + 1 == STEPS_A_ROUND,
+                    Some(Swept::Stale) => {}
+                    Some(Swept::On(_) | Swept::Ended) => {
+                        done.swept += 1;
+                        break;
                     }
-                    Swept::On(_) | Swept::Stale => {}
+                    None => break,
                 }
+                done.swept += 1;
             }
         }
         Ok(())
+    }
+
+    /// One step of a sweep; `None` when there is nothing to do, or the step was refused.
+    async fn sweep_once(&self, key: &Key) -> Result<Option<Swept>> {
+        let limit = limits::SWEEP_ITEMS_MAX;
+        let next = self.read(|| self.store.sweep_step(key.clone(), limit, || self.task_id())).await?;
+        let Some(next) = next else { return Ok(None) };
+        let (id, touched) = (self.op_id(), touched(&next));
+        match self.store.run(&next, id, self.now()).await {
+            Ok(swept) => {
+                self.tell_of(id, touched).await;
+                Ok(Some(swept))
+            }
+            Err(PlanError::Refused(_)) => Ok(None),
+            Err(PlanError::Store(error)) => Err(error.into()),
+        }
+    }
+
+    /// Tells of what a step changed, if anybody listens: a step says how many it changed, the records say which.
+    async fn tell_of(&self, id: OpId, touched: Vec<Key>) {
+        if !self.announcer.is_heard() || touched.is_empty() {
+            return;
+        }
+        let changed = self.store.get(touched).await.unwrap_or_default();
+        for found in changed.into_iter().flatten().filter(|found| found.last == id) {
+            if let Some(task) = found.record.as_task() {
+                self.announce(task);
+            }
+        }
     }
 
     async fn tick(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
@@ -191,5 +218,24 @@ impl StoreQueue {
         let purged = self.each(plans).await?.into_iter().filter(|purged| *purged == Purged::Gone).count();
         done.removed += u64::try_from(forgotten + purged).unwrap_or(u64::MAX);
         Ok(())
+    }
+}
+
+/// The tasks that a step may change.
+fn touched(step: &SweepStep) -> Vec<Key> {
+    let namespace = &step.sweep.namespace;
+    match &step.seen.work {
+        SweepWork::Release { parent, .. } => {
+            let prefix = Key::prefix(parent.as_str());
+            let child = |item: &SweepItem| TaskId::new(item.key.name.strip_prefix(&prefix)?).ok();
+            step.items.iter().filter_map(child).map(|child| Key::task(namespace, &child)).collect()
+        }
+        SweepWork::Await { then, .. } => vec![Key::task(namespace, then)],
+        SweepWork::Admit { .. } => Vec::new(),
+        SweepWork::Cancel(_) | SweepWork::Retry(_) | SweepWork::Purge(_) => {
+            // A retry may have made a new task in place of the old one.
+            let new = step.items.iter().map(|item| Key::task(namespace, &item.new_id));
+            step.items.iter().map(|item| item.key.clone()).chain(new).collect()
+        }
     }
 }

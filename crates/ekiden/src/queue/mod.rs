@@ -150,22 +150,26 @@ impl StoreQueue {
     }
 
     fn wake(&self, task: &Task) {
+        let now = self.now();
         let waits = matches!(task.state.phase, Phase::Queued | Phase::RetryScheduled);
-        let ended = task.state.phase.is_final();
-        let frees = task.spec.lane.is_some() || task.state.has_dependents || task.spec.group.is_some();
-        let holds = task.spec.after_group.is_some();
-        if !waits && !(ended && frees) && !holds {
+        let ready = waits && task.state.next_run_at <= now;
+        // Whatever stops running lets the next of its lane or of a limited pool go.
+        let makes_room = task.state.execution_no > 0
+            && task.state.phase != Phase::Running
+            && (task.spec.lane.is_some() || self.is_limited(&task.spec.namespace, &task.spec.pool));
+        let is_awaited = task.state.has_dependents || task.spec.group.is_some();
+        let work = task.state.phase.is_final() && is_awaited || task.spec.after_group.is_some();
+        if !waits && !makes_room && !work {
             return;
         }
-        let bell = self.bell(&task.spec.namespace);
-        let now = self.now();
-        if waits && task.state.next_run_at > now {
+        let bell = self.bell_of(&task.spec.namespace);
+        if waits && !ready {
             bell.ready_at(task.state.next_run_at, now);
-        } else {
-            // The end of a task may have let the next of its lane go.
+        }
+        if ready || makes_room {
             bell.ready.ring();
         }
-        if ended && frees || holds {
+        if work {
             bell.work.ring();
         }
     }
