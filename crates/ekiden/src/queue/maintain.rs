@@ -1,8 +1,10 @@
 //! Maintenance without a leader: what is due is done by whoever looks first, and a guarded write makes that safe.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ekiden_core::event::Event;
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{Namespace, OpId, RunnerId, TaskId};
+use ekiden_core::id::{GroupId, Namespace, OpId, RunnerId, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::lease::Evidence;
@@ -13,7 +15,8 @@ use ekiden_core::plan::{
 };
 use ekiden_core::record::Record;
 use ekiden_core::runner::{Runner, RunnerStatus, Silence};
-use ekiden_core::sweep::SweepWork;
+use ekiden_core::sweep::{Sweep, SweepWork};
+use ekiden_core::task::Task;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::{DueEntry, DueQuery, PlanError, StoreExt, TaskQuery};
 
@@ -149,9 +152,11 @@ impl StoreQueue {
     }
 
     async fn sweep_on(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
-        for entry in self.due(namespace, DueIndex::Sweep, done).await? {
+        let mut sweeps = locked(&self.groups).take(namespace);
+        sweeps.extend(self.due(namespace, DueIndex::Sweep, done).await?.into_iter().map(|entry| entry.key));
+        for sweep in sweeps {
             for step in 0..STEPS_A_ROUND {
-                match self.sweep_once(&entry.key).await? {
+                match self.sweep_once(&sweep).await? {
                     Some(Swept::On(sweep)) if sweep.due_at() <= self.now() => done.more |= step + 1 == STEPS_A_ROUND,
                     Some(Swept::Stale) => {}
                     Some(Swept::On(_) | Swept::Ended) => {
@@ -171,6 +176,9 @@ impl StoreQueue {
         let limit = limits::SWEEP_ITEMS_MAX;
         let next = self.read(|| self.store.sweep_step(key.clone(), limit, || self.task_id())).await?;
         let Some(next) = next else { return Ok(None) };
+        if let SweepWork::Await { group, then, .. } = &next.seen.work {
+            locked(&self.groups).waits(&key.namespace, group.group.as_ref(), then);
+        }
         let (id, touched) = (self.op_id(), touched(&next));
         match self.store.run(&next, id, self.now()).await {
             Ok(swept) => {
@@ -237,5 +245,47 @@ fn touched(step: &SweepStep) -> Vec<Key> {
             let new = step.items.iter().map(|item| Key::task(namespace, &item.new_id));
             step.items.iter().map(|item| item.key.clone()).chain(new).collect()
         }
+    }
+}
+
+/// 4,096 waiting tasks: a cache of hints; those beyond it look by themselves.
+const GROUPS_MAX: usize = 4_096;
+
+/// Which sweeps wait for which groups. Hints only: a sweep that is not known here looks when its time comes.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    waiting: BTreeMap<(Namespace, GroupId), BTreeSet<Key>>,
+    due: BTreeSet<Key>,
+}
+
+impl Groups {
+    fn waits(&mut self, namespace: &Namespace, group: Option<&GroupId>, then: &TaskId) {
+        let Some(group) = group.cloned() else { return };
+        if self.waiting.len() < GROUPS_MAX {
+            let sweep = Key::sweep(namespace, &Sweep::await_id(then));
+            self.waiting.entry((namespace.clone(), group)).or_default().insert(sweep);
+        }
+    }
+
+    /// A task ended, or one that waits for a group was handed in.
+    pub(super) fn note(&mut self, task: &Task) {
+        let namespace = &task.spec.namespace;
+        self.waits(namespace, task.spec.after_group.as_ref(), task.id());
+        let Some(group) = &task.spec.group else { return };
+        if let Some(sweeps) = self.waiting.get(&(namespace.clone(), group.clone())) {
+            self.due.extend(sweeps.iter().cloned());
+        }
+    }
+
+    /// What may be worth a look now. A sweep that goes on is known again by its next step.
+    fn take(&mut self, namespace: &Namespace) -> Vec<Key> {
+        let due = std::mem::take(&mut self.due).into_iter();
+        let (taken, kept): (BTreeSet<Key>, _) = due.partition(|key| key.namespace == *namespace);
+        self.due = kept;
+        self.waiting.retain(|_, sweeps| {
+            sweeps.retain(|sweep| !taken.contains(sweep));
+            !sweeps.is_empty()
+        });
+        taken.into_iter().collect()
     }
 }

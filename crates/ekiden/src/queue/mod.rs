@@ -50,6 +50,8 @@ pub struct StoreQueue {
     bells: RwLock<HashMap<Namespace, Arc<Bell>>>,
     announcer: Announcer,
     pools: Mutex<HashMap<(Namespace, PoolName), settings::Known>>,
+    /// Who waits for which group, as far as this process knows, and whom a member's end may concern.
+    groups: Mutex<maintain::Groups>,
     /// When each runner's last beat through this queue was acknowledged, by the monotonic clock.
     beats: Mutex<HashMap<RunnerId, Duration>>,
 }
@@ -74,6 +76,7 @@ impl StoreQueue {
             bells: RwLock::default(),
             announcer: Announcer::new(observers),
             pools: Mutex::default(),
+            groups: Mutex::default(),
             beats: Mutex::default(),
         }
     }
@@ -170,6 +173,7 @@ impl StoreQueue {
             bell.ready.ring();
         }
         if work {
+            locked(&self.groups).note(task);
             bell.work.ring();
         }
     }
