@@ -56,7 +56,7 @@ pub async fn run(store: Arc<dyn Store>, below: Arc<dyn Store>, options: Options)
         fleet.processes.push(Process::start(number, store.clone(), clock.clone(), &recorder, seed));
     }
     for _ in 0..options.deeds {
-        tokio::time::sleep(Duration::from_millis(u64::try_from(entropy.below(900)).unwrap_or(0))).await;
+        tokio::time::sleep(Duration::from_millis(u64::try_from(entropy.below(300)).unwrap_or(0))).await;
         fleet.do_something(&mut entropy).await;
     }
     fleet.come_to_rest().await;
@@ -101,7 +101,9 @@ impl Fleet {
         deed: impl FnOnce(TaskId) -> F,
     ) {
         if !self.known.is_empty() {
-            let id = entropy.pick(&self.known).clone();
+            // The latest are the ones that run or wait.
+            let latest = self.known.len().saturating_sub(8);
+            let id = entropy.pick(self.known.get(latest..).unwrap_or_default()).clone();
             let _ = deed(id).await;
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn wish(client: &Client, entropy: &mut Entropy, known: &[TaskId]) -> 
     let steps = (0..entropy.below(4)).map(|_| step(entropy)).collect();
     let delay = RetryPolicy::Fixed { delay: Millis::new(500) };
     let mut task = client.enqueue(Work { steps }).retry(delay).timeout(Duration::from_secs(3));
-    if entropy.chance(25) {
+    if entropy.chance(40) {
         task = task.serial_key(entropy.pick(&["a", "b"]));
     } else if entropy.chance(15) {
         task = task.at_most(2, "wide");
@@ -82,7 +82,7 @@ fn step(entropy: &mut Entropy) -> Step {
         55..57 => Step::Panic,
         57..65 => Step::Snooze,
         65..70 => Step::Ask,
-        70..92 => Step::Dawdle(u64::try_from(entropy.below(2_500)).unwrap_or(0)),
+        70..92 => Step::Dawdle(u64::try_from(entropy.below(3_500)).unwrap_or(0)),
         _ => Step::Hang,
     }
 }
