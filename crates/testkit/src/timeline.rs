@@ -96,7 +96,7 @@ pub(crate) struct Life<'a> {
     /// Lost leases: what lets a successor run although this attempt never settled.
     pub(crate) releases: Vec<(Op<'a>, Option<Token>)>,
     /// Ended attempts of cancelled tasks. They excuse nothing: who says that the work has ended must not work any more.
-    pub(crate) stops: Vec<Op<'a>>,
+    pub(crate) stops: Vec<(Op<'a>, Token)>,
     pub(crate) executions: Vec<Execution<'a>>,
     pub(crate) last: Option<&'a FinalTask>,
 }
@@ -191,7 +191,7 @@ impl<'a> Timeline<'a> {
             Call::Retry { .. } => life.retries.push(op),
             Call::Purge { .. } => life.purges.push(op),
             Call::LeaseLost { token, .. } => life.releases.push((op, *token)),
-            Call::EndAttempt { .. } => life.stops.push(op),
+            Call::EndAttempt { token, .. } => life.stops.push((op, *token)),
             Call::Claim { .. } => {}
         }
     }

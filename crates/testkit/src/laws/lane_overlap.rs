@@ -159,7 +159,7 @@ mod tests {
         script.finish("a", 1);
         script.end("a", Phase::Cancelled).execution_no = 1;
         script.end("b", Phase::Dead).execution_no = 1;
-        script.broken([Law::LaneOverlap]);
+        script.broken([Law::LaneOverlap, Law::EndedEarly]);
     }
 
     #[test]
