@@ -10,7 +10,7 @@ use ekiden_bench::report::{Figure, Report};
 use ekiden_bench::sample::{interleave, median, micros, nanos, percentile};
 use ekiden_bench::{Outcome, ours, peers};
 
-const APALIS: &str = "apalis memory";
+const APALIS: [&str; 2] = ["apalis memory, one worker", "apalis memory, worker each"];
 const MPSC: &str = "tokio mpsc";
 
 /// 16 tasks a claim: what a runner with 16 free slots asks for.
@@ -81,22 +81,30 @@ async fn measure(effort: &Effort) -> Outcome<Vec<Figure>> {
 #[derive(Clone, Copy)]
 enum Contender {
     Ours,
-    Apalis,
     Mpsc,
+    /// One worker for all consumers.
+    ApalisOne,
+    /// A worker for each consumer.
+    ApalisEach,
 }
 
 /// So many producers and as many consumers.
 async fn lifecycle(effort: &Effort, width: usize, [id, ceiling_id]: [&'static str; 2]) -> Outcome<[Figure; 2]> {
     eprintln!("measuring {id} …");
-    let contenders = [Contender::Ours, Contender::Apalis, Contender::Mpsc];
-    let tries = interleave(effort.rounds, &contenders, async |contender| match contender {
+    let contenders = [Contender::Ours, Contender::Mpsc, Contender::ApalisOne, Contender::ApalisEach];
+    // With a single consumer both shapes of apalis are the same.
+    let contenders = contenders.get(..if width == 1 { 3 } else { 4 }).unwrap_or(&contenders);
+    let tries = interleave(effort.rounds, contenders, async |contender| match contender {
         Contender::Ours => ours::lifecycle(width, width, effort.tasks).await,
-        Contender::Apalis => peers::apalis::lifecycle(width, width, effort.tasks).await,
         Contender::Mpsc => peers::mpsc::lifecycle(width, effort.tasks).await,
+        Contender::ApalisOne => peers::apalis::lifecycle(width, 1, effort.tasks).await,
+        Contender::ApalisEach => peers::apalis::lifecycle(width, width, effort.tasks).await,
     })
     .await?;
-    let [ours, apalis, mpsc] = medians(&tries);
-    let figure = Figure::new(id, ours, "tasks/s").beside(APALIS, apalis);
+    let [ours, mpsc, one, each] = medians(&tries);
+    let [one_name, each_name] = APALIS;
+    let (apalis_name, apalis) = if each > one { (each_name, each) } else { (one_name, one) };
+    let figure = Figure::new(id, ours, "tasks/s").beside(apalis_name, apalis);
     let figure = if width == 1 { figure } else { figure.held_to("≥ 0.25", ours >= 0.25 * apalis) };
     Ok([figure, Figure::new(ceiling_id, ours, "tasks/s").beside(MPSC, mpsc)])
 }
