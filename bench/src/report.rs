@@ -87,7 +87,9 @@ impl Report {
         rows.extend(self.figures.iter().map(cells));
         let mut text = aligned(&rows);
         for figure in self.missed() {
-            let _ = writeln!(text, "MISSED: {} is {} {}", figure.id, number(figure.value), figure.unit);
+            let (value, bar) = (number(figure.value), figure.bar.unwrap_or_default());
+            let ratio = figure.ratio.map(|ratio| format!(" ({ratio:.2} of the peer)")).unwrap_or_default();
+            let _ = writeln!(text, "MISSED: {} is {value} {}{ratio}, the bar is {bar}", figure.id, figure.unit);
         }
         if self.missed().next().is_none() {
             text.push_str("no bar missed\n");
@@ -170,7 +172,7 @@ mod tests {
         let table = report().table();
         let fast = table.lines().nth(1).unwrap();
         assert_eq!(fast, "fast    1,234,567  tasks/s  peer  2,469,134   0.50  ≥ 0.25   ok");
-        assert!(table.ends_with("MISSED: slow is 60.0 µs\n"), "{table}");
+        assert!(table.ends_with("MISSED: slow is 60.0 µs, the bar is ≤ 50 µs\n"), "{table}");
     }
 
     #[test]
