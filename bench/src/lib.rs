@@ -2,6 +2,7 @@
 //!
 //! [`ours`] is the only module that knows Ekiden, [`peers`] the only one that knows anybody else.
 
+pub mod apart;
 pub mod arguments;
 pub mod ledger;
 pub mod machine;

@@ -31,19 +31,19 @@ pub fn nanos(waits: &[Duration]) -> Vec<f64> {
 ///
 /// They take turns within one run, so that whatever else the machine does hits all of them, and each round begins with
 /// another one, so that none always runs on the warmest processor. One round before the first is thrown away.
-pub async fn interleave<C: Copy, T>(
+pub fn interleave<C: Copy, T>(
     rounds: usize,
     contenders: &[C],
-    mut measure: impl AsyncFnMut(C) -> Outcome<T>,
+    mut measure: impl FnMut(C) -> Outcome<T>,
 ) -> Outcome<Vec<Vec<T>>> {
     let mut tries: Vec<Vec<T>> = contenders.iter().map(|_| Vec::with_capacity(rounds)).collect();
     for contender in contenders {
-        measure(*contender).await?;
+        measure(*contender)?;
     }
     for round in 0..rounds {
         let turns = contenders.iter().zip(0..).cycle().skip(round % contenders.len().max(1));
         for (contender, at) in turns.take(contenders.len()) {
-            let value = measure(*contender).await?;
+            let value = measure(*contender)?;
             if let Some(tries) = tries.get_mut(at) {
                 tries.push(value);
             }
@@ -65,14 +65,13 @@ mod tests {
         assert_eq!(median(&[]), 0.0);
     }
 
-    #[tokio::test]
-    async fn contenders_take_turns_and_the_first_round_does_not_count() {
+    #[test]
+    fn contenders_take_turns_and_the_first_round_does_not_count() {
         let mut order = String::new();
-        let tries = interleave(2, &['a', 'b'], async |contender| {
+        let tries = interleave(2, &['a', 'b'], |contender| {
             order.push(contender);
             Ok((contender, order.len()))
         })
-        .await
         .unwrap();
         assert_eq!(tries, [[('a', 3), ('a', 6)], [('b', 4), ('b', 5)]]);
         assert_eq!(order, "ababba");

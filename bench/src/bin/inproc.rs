@@ -2,13 +2,13 @@
 //! a long line. `bench/README.md` says what each figure means.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
+use ekiden_bench::Outcome;
+use ekiden_bench::apart::{Contender, Try, Work};
 use ekiden_bench::arguments::{Arguments, USAGE};
 use ekiden_bench::ours::Backlog;
 use ekiden_bench::report::{Figure, Report};
-use ekiden_bench::sample::{interleave, median, micros, nanos, percentile};
-use ekiden_bench::{Outcome, ours, peers};
+use ekiden_bench::sample::{interleave, median, nanos, percentile};
 
 const APALIS_ONE: &str = "apalis memory, one worker";
 const APALIS_EACH: &str = "apalis memory, worker each";
@@ -18,7 +18,7 @@ const MPSC: &str = "tokio mpsc";
 const CLAIM_LIMIT: usize = 16;
 
 /// 100 tasks a second: a machine that is awake but not busy, so that waking up is part of the wait.
-const PACE: Duration = Duration::from_millis(10);
+const PACE_MILLIS: usize = 10;
 
 /// How much is measured.
 struct Effort {
@@ -33,75 +33,73 @@ struct Effort {
 }
 
 const FULL: Effort = Effort { rounds: 9, tasks: 200_000, paced: 500, claims: 2_000 };
-const QUICK: Effort = Effort { rounds: 3, tasks: 50_000, paced: 150, claims: 500 };
+const QUICK: Effort = Effort { rounds: 3, tasks: 30_000, paced: 100, claims: 300 };
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args_os().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(error) => {
+    let flags: Vec<_> = std::env::args_os().skip(1).collect();
+    let outcome = match (Try::asked(&flags), Arguments::parse(flags)) {
+        (Some(asked), _) => try_here(asked).map(|()| ExitCode::SUCCESS),
+        (None, Ok(arguments)) => run(&arguments),
+        (None, Err(error)) => {
             eprintln!("error: {error}");
             return ExitCode::from(2);
         }
     };
-    if arguments.help {
-        println!("inproc {USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    match run(&arguments) {
-        Ok(missed) if missed && arguments.strict => ExitCode::FAILURE,
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
 }
 
-/// Measures, prints, writes; says whether a bar was missed.
-fn run(arguments: &Arguments) -> Outcome<bool> {
+/// One try, for the process that started this one.
+fn try_here(asked: Try) -> Outcome<()> {
+    let numbers = runtime()?.block_on(asked.run_here())?;
+    println!("{}", serde_json::to_string(&numbers)?);
+    Ok(())
+}
+
+fn runtime() -> Outcome<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_time().build()?)
+}
+
+/// Measures, prints, writes.
+fn run(arguments: &Arguments) -> Outcome<ExitCode> {
+    if arguments.help {
+        println!("inproc {USAGE}");
+        return Ok(ExitCode::SUCCESS);
+    }
     let effort = if arguments.quick { QUICK } else { FULL };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
-    let figures = runtime.block_on(measure(&effort))?;
-    let report = Report::new(arguments.quick, figures);
+    let report = Report::new(arguments.quick, measure(&effort)?);
     print!("{}", report.table());
     if let Some(file) = &arguments.json {
         report.write(file)?;
     }
-    Ok(report.missed().next().is_some())
+    let failed = arguments.strict && report.missed().next().is_some();
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn measure(effort: &Effort) -> Outcome<Vec<Figure>> {
+fn measure(effort: &Effort) -> Outcome<Vec<Figure>> {
     let mut figures = Vec::new();
-    figures.extend(lifecycle_1x1(effort).await?);
-    figures.extend(lifecycle_16x16(effort).await?);
-    figures.extend(start(effort).await?);
-    figures.extend(claim(effort).await?);
+    figures.extend(lifecycle_1x1(effort)?);
+    figures.extend(lifecycle_16x16(effort)?);
+    figures.extend(start(effort)?);
+    figures.extend(claim(effort)?);
     Ok(figures)
 }
 
-#[derive(Clone, Copy)]
-enum Contender {
-    Ours,
-    Mpsc,
-    /// One worker for all consumers.
-    ApalisOne,
-    /// A worker for each consumer.
-    ApalisEach,
-}
-
-async fn lifecycle_1x1(effort: &Effort) -> Outcome<[Figure; 2]> {
+fn lifecycle_1x1(effort: &Effort) -> Outcome<[Figure; 2]> {
     // With a single consumer both shapes of apalis are the same.
     let contenders = [Contender::Ours, Contender::Mpsc, Contender::ApalisOne];
-    let [ours, mpsc, apalis] = lifecycle(effort, 1, contenders).await?;
+    let [ours, mpsc, apalis] = lifecycle(effort, 1, contenders)?;
     Ok([
         Figure::new("lifecycle.1x1", ours, "tasks/s").beside(APALIS_ONE, apalis),
         Figure::new("ceiling.1x1", ours, "tasks/s").beside(MPSC, mpsc),
     ])
 }
 
-async fn lifecycle_16x16(effort: &Effort) -> Outcome<[Figure; 3]> {
+fn lifecycle_16x16(effort: &Effort) -> Outcome<[Figure; 3]> {
     let contenders = [Contender::Ours, Contender::Mpsc, Contender::ApalisOne, Contender::ApalisEach];
-    let [ours, mpsc, one, each] = lifecycle(effort, 16, contenders).await?;
+    let [ours, mpsc, one, each] = lifecycle(effort, 16, contenders)?;
     let (name, best) = if each > one { (APALIS_EACH, each) } else { (APALIS_ONE, one) };
     Ok([
         Figure::new("lifecycle.16x16", ours, "tasks/s").beside(name, best).held_to("≥ 0.25", ours >= 0.25 * best),
@@ -111,28 +109,18 @@ async fn lifecycle_16x16(effort: &Effort) -> Outcome<[Figure; 3]> {
 }
 
 /// Each contender's tasks a second, with so many producers and as many consumers.
-async fn lifecycle<const N: usize>(effort: &Effort, width: usize, contenders: [Contender; N]) -> Outcome<[f64; N]> {
+fn lifecycle<const N: usize>(effort: &Effort, width: usize, contenders: [Contender; N]) -> Outcome<[f64; N]> {
     eprintln!("measuring lifecycle.{width}x{width} …");
-    let tries = interleave(effort.rounds, &contenders, async |contender| match contender {
-        Contender::Ours => ours::lifecycle(width, width, effort.tasks).await,
-        Contender::Mpsc => peers::mpsc::lifecycle(width, effort.tasks).await,
-        Contender::ApalisOne => peers::apalis::lifecycle(width, 1, effort.tasks).await,
-        Contender::ApalisEach => peers::apalis::lifecycle(width, width, effort.tasks).await,
-    })
-    .await?;
-    Ok(medians(&tries))
+    let work = Work::Lifecycle { width, tasks: effort.tasks };
+    let one = |contender| Ok(median(&Try { contender, work }.run_apart()?));
+    Ok(medians(&interleave(effort.rounds, &contenders, one)?))
 }
 
-async fn start(effort: &Effort) -> Outcome<[Figure; 2]> {
+fn start(effort: &Effort) -> Outcome<[Figure; 2]> {
     eprintln!("measuring start.p50, start.p99 …");
-    let contenders = [Contender::Ours, Contender::Mpsc];
-    let tries = interleave(effort.rounds, &contenders, async |contender| {
-        Ok(micros(&match contender {
-            Contender::Ours => ours::start_latencies(effort.paced, PACE).await?,
-            _ => peers::mpsc::start_latencies(effort.paced, PACE).await?,
-        }))
-    })
-    .await?;
+    let work = Work::Start { tasks: effort.paced, pace_millis: PACE_MILLIS };
+    let one = |contender| Try { contender, work }.run_apart();
+    let tries = interleave(effort.rounds, &[Contender::Ours, Contender::Mpsc], one)?;
     let at = |percent| {
         let of_round = |round: &Vec<f64>| percentile(round, percent);
         let rounds: Vec<Vec<f64>> = tries.iter().map(|rounds| rounds.iter().map(of_round).collect()).collect();
@@ -147,14 +135,16 @@ async fn start(effort: &Effort) -> Outcome<[Figure; 2]> {
     ])
 }
 
-async fn claim(effort: &Effort) -> Outcome<[Figure; 2]> {
+/// Both lines live in this process, which measures nothing else.
+fn claim(effort: &Effort) -> Outcome<[Figure; 2]> {
     eprintln!("measuring claim.1k, claim.1m …");
-    let mut backlogs = [Backlog::of(1_000).await?, Backlog::of(1_000_000).await?];
-    let tries = interleave(effort.rounds, &[0, 1], async |at| match backlogs.get_mut(at) {
-        Some(backlog) => Ok(median(&nanos(&backlog.claim_times(effort.claims, CLAIM_LIMIT).await?))),
-        None => Err("there are two backlogs".into()),
-    })
-    .await?;
+    let runtime = runtime()?;
+    let mut backlogs = [runtime.block_on(Backlog::of(1_000))?, runtime.block_on(Backlog::of(1_000_000))?];
+    let tries = interleave(effort.rounds, &[0, 1], |at| {
+        let backlog = backlogs.get_mut(at).ok_or("there are two backlogs")?;
+        let times = runtime.block_on(backlog.claim_times(effort.claims, CLAIM_LIMIT))?;
+        Ok(median(&nanos(&times)))
+    })?;
     let [thousand, million] = medians(&tries);
     Ok([
         Figure::new("claim.1k", thousand, "ns"),
