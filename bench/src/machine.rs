@@ -15,6 +15,8 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// The processor's model, if known.
     pub cpu_model: Option<String>,
+    /// How many threads wanted to run in the last minute, if known. Asked before measuring, so all of it is others' work.
+    pub load: Option<f64>,
 }
 
 impl Machine {
@@ -29,6 +31,7 @@ impl Machine {
             memory_mib: kib.map(|kib| kib / 1024),
             kernel: (!kernel.is_empty()).then_some(kernel),
             cpu_model: field(&read("/proc/cpuinfo"), "model name"),
+            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
         }
     }
 }

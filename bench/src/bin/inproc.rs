@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use ekiden_bench::Outcome;
 use ekiden_bench::apart::{Contender, Try, Work};
 use ekiden_bench::arguments::{Arguments, USAGE};
+use ekiden_bench::machine::Machine;
 use ekiden_bench::ours::Backlog;
 use ekiden_bench::report::{Figure, Report};
 use ekiden_bench::sample::{interleave, median, nanos, percentile};
@@ -69,7 +70,8 @@ fn run(arguments: &Arguments) -> Outcome<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let effort = if arguments.quick { QUICK } else { FULL };
-    let report = Report::new(arguments.quick, measure(&effort)?);
+    let machine = Machine::here();
+    let report = Report::new(machine, arguments.quick, measure(&effort)?);
     print!("{}", report.table());
     if let Some(file) = &arguments.json {
         report.write(file)?;
