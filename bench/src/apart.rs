@@ -1,5 +1,5 @@
 //! Tries in processes of their own. A try leaves freed memory behind, in many small pieces, that the allocator sorts
-//! during whatever runs next; in one process the peers were up to six times slower behind ours than alone.
+//! during whatever runs next; in one process the peers were twice and more as slow behind ours as alone.
 
 use std::ffi::OsString;
 use std::fmt;
