@@ -15,6 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Ledger {
     handled: Box<[AtomicBool]>,
     wrong: AtomicUsize,
+    ran: AtomicUsize,
     completed: AtomicUsize,
     all: Notify,
 }
@@ -23,7 +24,8 @@ impl Ledger {
     /// Books for so many tasks, numbered from zero.
     pub fn new(tasks: usize) -> Self {
         let handled = (0..tasks).map(|_| AtomicBool::new(false)).collect();
-        Self { handled, wrong: AtomicUsize::new(0), completed: AtomicUsize::new(0), all: Notify::new() }
+        let zero = || AtomicUsize::new(0);
+        Self { handled, wrong: zero(), ran: zero(), completed: zero(), all: Notify::new() }
     }
 
     /// What a handler does: nothing, but for its entry.
@@ -32,6 +34,7 @@ impl Ledger {
         if entry.is_none_or(|entry| entry.swap(true, Ordering::Relaxed)) {
             self.wrong.fetch_add(1, Ordering::Relaxed);
         }
+        self.ran.fetch_add(1, Ordering::AcqRel);
     }
 
     /// A task is behind us, with whatever its queue does after the handler.
@@ -39,6 +42,17 @@ impl Ledger {
         if self.completed.fetch_add(1, Ordering::AcqRel) + 1 == self.handled.len() {
             self.all.notify_one();
         }
+    }
+
+    /// Whether every handler has run.
+    pub fn all_handled(&self) -> bool {
+        self.ran.load(Ordering::Acquire) == self.handled.len()
+    }
+
+    /// Every task is behind us.
+    pub fn complete_all(&self) {
+        self.completed.store(self.handled.len(), Ordering::Release);
+        self.all.notify_one();
     }
 
     /// Waits for the last task and says how many were completed a second since the start.

@@ -1,10 +1,12 @@
-//! Our side of the comparison, and the only file that knows Ekiden. For now it drives a store by hand, as a runner would:
-//! one claim loop that fills free slots, handlers beside each other, each settled by itself.
+//! Our side of the comparison, and the only file that knows Ekiden: a client that hands in, a runner that handles, as a user
+//! would write them; and, for the cost of a claim alone, the store below.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use bytes::Bytes;
+use ekiden::{Client, Context, Done, Ekiden, Runner, TaskError, TaskHandler, TaskState};
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::event::Event;
 use ekiden_core::id::{Kind, Namespace, OpId, PoolName, RunnerId};
@@ -16,57 +18,105 @@ use ekiden_core::task::{Spec, Task, TaskEnvelope};
 use ekiden_core::transition::Start;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{Hint, MemoryStore, Store, StoreExt};
-use futures_util::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::broadcast;
+use ekiden_store::{MemoryStore, StoreExt};
 
 use crate::ledger::{Ledger, Stopwatch};
 use crate::{Outcome, payload};
 
-/// Completed tasks a second: enqueued one by one, claimed, handled and settled.
+/// The kind of every task.
+const NO_OP: &str = "no-op";
+
+/// 50 µs: how often the end of the last task is looked for, once every handler has run.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// A handler that only keeps its books.
+struct NoOp<F>(F);
+
+#[async_trait]
+impl<F: Fn(&[u8]) + Send + Sync + 'static> TaskHandler for NoOp<F> {
+    fn task_type(&self) -> &str {
+        NO_OP
+    }
+
+    async fn execute(&self, payload: Bytes, _: Context) -> Result<Done, TaskError> {
+        (self.0)(&payload);
+        Ok(Done::Succeeded(None))
+    }
+}
+
+/// Completed tasks a second: handed in one by one, claimed, handled and settled.
 pub async fn lifecycle(producers: usize, consumers: usize, tasks: usize) -> Outcome<f64> {
-    let bed = Arc::new(Bed::new()?);
+    let client = Ekiden::open("memory:").await?.namespace("bench")?;
     let ledger = Arc::new(Ledger::new(tasks));
     let books = ledger.clone();
-    let runner = Runner { bed: bed.clone(), slots: consumers, handler: move |payload: &[u8]| books.handle(payload) };
-    let books = ledger.clone();
-    let mut running = tokio::spawn(runner.run(move || books.complete()));
+    let runner = Runner::builder(&client)
+        .task_handler(NoOp(move |payload: &[u8]| books.handle(payload)))
+        .concurrency(consumers)
+        .build()?;
+    let stop = runner.stop();
+    let mut running = tokio::spawn(runner.run_until_stopped());
     let start = Instant::now();
     for producer in 0..producers {
-        let bed = bed.clone();
-        tokio::spawn(async move { bed.produce((producer..tasks).step_by(producers)).await });
+        let client = client.clone();
+        tokio::spawn(async move { produce(&client, (producer..tasks).step_by(producers)).await });
     }
+    let settled = tokio::spawn(all_settled(client, ledger.clone(), tasks));
     let rate = tokio::select! {
         rate = ledger.tasks_per_second(start) => rate,
         ended = &mut running => Err(format!("the runner ended early: {ended:?}").into()),
     };
-    running.abort();
+    settled.abort();
+    stop.at_once();
     rate
+}
+
+async fn produce(client: &Client, numbers: impl Iterator<Item = usize>) -> Outcome<()> {
+    for number in numbers {
+        client.enqueue_raw(NO_OP, "application/json", payload::of(number)).await?;
+        // The memory store never waits: without this a producer would keep its thread until its last task.
+        tokio::task::consume_budget().await;
+    }
+    Ok(())
+}
+
+/// A task is behind us when its end is written, not when its handler ran.
+async fn all_settled(client: Client, ledger: Arc<Ledger>, tasks: usize) -> Outcome<()> {
+    let tasks = u64::try_from(tasks)?;
+    loop {
+        if ledger.all_handled() && client.counts_by_state().await?.get(TaskState::Succeeded) == tasks {
+            ledger.complete_all();
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// How long each task waited until its handler began, one handed in at every tick.
 pub async fn start_latencies(tasks: usize, pace: Duration) -> Outcome<Vec<Duration>> {
-    let bed = Arc::new(Bed::new()?);
+    let client = Ekiden::open("memory:").await?.namespace("bench")?;
     let stopwatch = Arc::new(Stopwatch::new(tasks));
     let books = stopwatch.clone();
-    let runner = Runner { bed: bed.clone(), slots: 1, handler: move |payload: &[u8]| books.start(payload) };
-    let running = tokio::spawn(runner.run(|| {}));
+    let runner = Runner::builder(&client)
+        .task_handler(NoOp(move |payload: &[u8]| books.start(payload)))
+        .concurrency(1)
+        .build()?;
+    let stop = runner.stop();
+    let running = tokio::spawn(runner.run_until_stopped());
     let books = stopwatch.clone();
     let producing = tokio::spawn(async move {
-        let mut entropy = Entropy::from_system();
         let mut ticks = tokio::time::interval(pace);
         for number in 0..tasks {
             ticks.tick().await;
             let payload = payload::of(number);
             books.begin(number);
-            bed.enqueue(payload, &mut entropy).await?;
+            client.enqueue_raw(NO_OP, "application/json", payload).await?;
         }
         Outcome::Ok(())
     });
     let waits = stopwatch.waits().await;
     producing.abort();
-    running.abort();
+    stop.at_once();
+    running.await??;
     waits
 }
 
@@ -152,23 +202,6 @@ impl Bed {
         })
     }
 
-    async fn produce(&self, numbers: impl Iterator<Item = usize>) -> Outcome<()> {
-        let mut entropy = Entropy::from_system();
-        for number in numbers {
-            self.enqueue(payload::of(number), &mut entropy).await?;
-            // The memory store never waits: without this a producer would keep its thread until its last task.
-            tokio::task::consume_budget().await;
-        }
-        Ok(())
-    }
-
-    async fn enqueue(&self, payload: Bytes, entropy: &mut Entropy) -> Outcome<()> {
-        let plan = self.plan(payload, entropy);
-        let now = SystemClock.now();
-        self.store.run(&plan, entropy.op_id(now), now).await?;
-        Ok(())
-    }
-
     fn plan(&self, payload: Bytes, entropy: &mut Entropy) -> Enqueue {
         let now = SystemClock.now();
         let envelope = TaskEnvelope::json(self.kind.clone(), payload);
@@ -201,49 +234,4 @@ impl Bed {
 
 fn task(versioned: &Versioned) -> Outcome<&Arc<Task>> {
     versioned.record.as_task().ok_or_else(|| "a claim gave something that is no task".into())
-}
-
-/// Claims, handles and settles, at most `slots` tasks at once.
-struct Runner<H> {
-    bed: Arc<Bed>,
-    slots: usize,
-    handler: H,
-}
-
-impl<H: Fn(&[u8])> Runner<H> {
-    /// Runs until it is aborted or something fails. `completed` is called behind each settled task.
-    async fn run(self, completed: impl Fn()) -> Outcome<()> {
-        let mut entropy = Entropy::from_system();
-        let mut busy = FuturesUnordered::new();
-        // A store makes hints only for those who watch, so a runner watches only while it has nothing to do.
-        let mut idle: Option<broadcast::Receiver<Hint>> = None;
-        loop {
-            let claim = self.bed.claim(self.slots - busy.len(), &mut entropy);
-            for task in self.bed.store.claim(claim).await?.tasks {
-                busy.push(self.carry(task, entropy.op_id(SystemClock.now())));
-            }
-            if busy.is_empty() {
-                // What came before the watch is found by one more claim, what comes behind it gives a hint.
-                match &mut idle {
-                    None => idle = Some(self.bed.store.watch()),
-                    Some(hints) => drop(hints.recv().await),
-                }
-                continue;
-            }
-            idle = None;
-            // One at least, and every other that is ready with it, so that the next claim fills all free slots at once.
-            let mut ended = busy.next().await;
-            while let Some(outcome) = ended {
-                outcome?;
-                completed();
-                ended = busy.next().now_or_never().flatten();
-            }
-            tokio::task::consume_budget().await;
-        }
-    }
-
-    async fn carry(&self, claimed: Versioned, id: OpId) -> Outcome<()> {
-        (self.handler)(&task(&claimed)?.spec.envelope.payload);
-        self.bed.settle(claimed, id).await
-    }
 }
