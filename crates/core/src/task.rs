@@ -412,6 +412,7 @@ impl State {
             last_error: self.last_error.clone(),
             reason: self.reason,
             result: self.result.clone(),
+            progress: self.progress.clone(),
             updated_at: self.updated_at,
             started_at: self.started_at,
             finished_at: self.finished_at,
