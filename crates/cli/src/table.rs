@@ -165,7 +165,38 @@ const fn state_word(state: TaskState, lang: Lang) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ekiden::core::TaskId;
+
     use super::*;
+
+    fn row(id: &str, title: &str) -> Row {
+        Row::new(TaskId::new(id).unwrap(), Arc::from(title), 5)
+    }
+
+    fn columns(text: &str) -> usize {
+        text.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum()
+    }
+
+    #[test]
+    fn a_table_stays_inside_its_room_and_in_its_columns_in_both_languages() {
+        let rows = [
+            row("resize-photos", "a note that is much too long for a terminal as narrow as this one is"),
+            row("襷リレー", "この端末の幅にはとても収まりきらないくらい長い説明文"),
+        ];
+        for lang in [Lang::En, Lang::Ja] {
+            let drawn = draw(&rows, Timestamp::ZERO, lang, Room::Columns(WIDTH_MIN));
+            let plain = anstream::adapter::strip_str(&drawn).to_string();
+            assert_eq!(plain.lines().count(), rows.len() + 1, "one line a task:\n{plain}");
+            for line in plain.lines() {
+                assert!(columns(line) <= usize::from(WIDTH_MIN), "{line}");
+            }
+            let attempts = plain.lines().skip(1).map(|line| columns(line.split_once("0/5").unwrap().0));
+            assert_eq!(attempts.collect::<Vec<_>>(), [32, 32], "{plain}");
+            assert_eq!(plain.matches("...").count(), rows.len(), "what is clipped says so:\n{plain}");
+        }
+    }
 
     #[test]
     fn a_bar_is_as_long_when_empty_as_when_full() {

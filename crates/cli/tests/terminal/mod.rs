@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::Chars;
 
 use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -54,46 +55,53 @@ impl Terminal {
         count > 0
     }
 
-    /// What a person sees, line by line. Understands what the program is known to write and fails on anything else.
+    /// What a person sees, line by line. Understands what the program is known to write and fails on anything else. Wide
+    /// characters count as one column, which is as good as two while a line keeps its beginning.
     pub(crate) fn screen(&self) -> Vec<String> {
-        let mut lines = vec![String::new()];
-        let mut at = 0;
-        let mut overwrites = true;
+        let mut lines: Vec<Vec<char>> = vec![Vec::new()];
+        let (mut at, mut column) = (0, 0);
         let mut rest = self.written.chars();
         while let Some(next) = rest.next() {
             match next {
-                '\r' => overwrites = true,
+                '\r' => column = 0,
                 '\n' => {
                     at += 1;
-                    overwrites = true;
                     if at == lines.len() {
-                        lines.push(String::new());
+                        lines.push(Vec::new());
                     }
                 }
-                '\x1b' => {
-                    assert_eq!(rest.next(), Some('['));
-                    let sequence: String = rest.by_ref().take_while(|c| !c.is_ascii_alphabetic()).collect();
-                    let end = self.written[..self.written.len() - rest.as_str().len()].chars().next_back().unwrap();
-                    match (end, sequence.as_str()) {
-                        ('A', up) => at -= up.parse::<usize>().unwrap(),
-                        ('J', "") => {
-                            lines.truncate(at + 1);
-                            lines[at].clear();
-                        }
-                        // What follows the cursor on a line is cleared; a line that is rewritten was cleared below.
-                        ('K', "") | ('m', _) | ('h' | 'l', "?25") => {}
-                        other => panic!("a sequence that the emulator does not know: {other:?}"),
+                '\x1b' => match sequence(&mut rest) {
+                    (up, 'A') => at -= up.parse::<usize>().unwrap(),
+                    (_, 'J') => {
+                        lines.truncate(at + 1);
+                        lines[at].truncate(column);
                     }
-                }
+                    (_, 'K') => lines[at].truncate(column),
+                    (_, 'm' | 'h' | 'l') => {}
+                    other => panic!("a sequence that the emulator does not know: {other:?}"),
+                },
                 shown => {
-                    if overwrites {
-                        lines[at].clear();
-                        overwrites = false;
+                    match lines[at].get_mut(column) {
+                        Some(old) => *old = shown,
+                        None => lines[at].push(shown),
                     }
-                    lines[at].push(shown);
+                    column += 1;
                 }
             }
         }
-        lines
+        lines.into_iter().map(String::from_iter).collect()
+    }
+}
+
+/// The parameters and the final letter of a control sequence.
+fn sequence(rest: &mut Chars<'_>) -> (String, char) {
+    assert_eq!(rest.next(), Some('['));
+    let mut parameters = String::new();
+    loop {
+        match rest.next() {
+            Some(letter) if letter.is_ascii_alphabetic() => return (parameters, letter),
+            Some(other) => parameters.push(other),
+            None => panic!("the output ends inside a control sequence"),
+        }
     }
 }
