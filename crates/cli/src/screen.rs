@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use anstream::{AutoStream, ColorChoice, eprintln};
+use anstream::{AutoStream, ColorChoice};
 use ekiden::core::Timestamp;
 use ekiden::store::{Clock, SystemClock};
 
@@ -35,7 +35,8 @@ impl Screen {
 
     /// Says something beside the data.
     pub(crate) fn say(&self, text: &str) {
-        eprintln!("{text}");
+        // Whoever does not listen any more misses nothing.
+        let _ = writeln!(anstream::stderr(), "{text}");
     }
 
     /// Begins to show these tasks. A terminal too small for them gets lines.
@@ -58,7 +59,7 @@ impl Screen {
     pub(crate) fn tell(&self, row: &Row) {
         if !self.is_live() {
             let now = SystemClock.now();
-            eprintln!("{}", table::change(row, now.since(self.start), now));
+            self.say(&table::change(row, now.since(self.start), now));
         }
     }
 
@@ -79,8 +80,12 @@ impl Screen {
             self.live = None;
             return Ok(());
         }
-        let mut stdout = anstream::stdout().lock();
-        writeln!(stdout, "{}", table::draw(rows, SystemClock.now(), self.lang, Room::Any))
+        let table = table::draw(rows, SystemClock.now(), self.lang, Room::Any);
+        match writeln!(anstream::stdout(), "{table}") {
+            // A reader that has seen enough, such as `head`, is no fault.
+            Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            outcome => outcome,
+        }
     }
 }
 

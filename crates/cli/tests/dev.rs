@@ -91,6 +91,13 @@ fn without_a_terminal_nothing_is_coloured() {
     assert!(text(&output.stdout).starts_with("タスク "), "LANG and its kin choose the language");
 }
 
+#[test]
+fn a_reader_that_has_seen_enough_is_no_fault() {
+    let mut child = command(&["dev"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
 struct Running {
     child: Child,
     log: BufReader<std::process::ChildStderr>,
