@@ -67,6 +67,7 @@ pub async fn lifecycle(producers: usize, consumers: usize, tasks: usize) -> Outc
     };
     settled.abort();
     stop.at_once();
+    running.await??;
     rate
 }
 
