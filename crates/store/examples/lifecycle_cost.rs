@@ -1,7 +1,7 @@
 //! What one task's life costs on the memory store: nanoseconds for each enqueue, claim and settlement in one thread, on an
 //! empty store, with 100,000 ended tasks kept, and with a thousand and a million waiting; and bytes a waiting task.
 //!
-//! `cargo run --release -p ekiden-store --example lifecycle_cost [tasks measured]`
+//! `cargo run --release -p ekiden-store --example lifecycle_cost [tasks measured [backlog, for example "empty"]]`
 //!
 //! Compare its numbers with each other on one machine, not with those of another.
 #![allow(clippy::unwrap_used, reason = "a panic is how a measurement fails")]
@@ -54,12 +54,19 @@ struct Rig {
     made: usize,
 }
 
-/// Time spent, by step.
+/// Time spent on each batch, by step.
 #[derive(Default)]
 struct Spent {
-    enqueue: Duration,
-    claim: Duration,
-    settle: Duration,
+    enqueue: Vec<Duration>,
+    claim: Vec<Duration>,
+    settle: Vec<Duration>,
+}
+
+/// What a task costs in the median batch: what else the machine did meanwhile fell on a few.
+fn nanoseconds_a_task(mut batches: Vec<Duration>) -> usize {
+    batches.sort_unstable();
+    let median = batches.get(batches.len() / 2).map_or(0, Duration::as_nanos);
+    usize::try_from(median).unwrap() / BATCH
 }
 
 impl Rig {
@@ -93,23 +100,23 @@ impl Rig {
         (self.op_id(), Enqueue { spec, start: Start::Released, parents: Vec::new(), idempotency: None })
     }
 
-    async fn enqueue(&mut self, count: usize, spent: &mut Duration) {
+    async fn enqueue(&mut self, count: usize, spent: &mut Vec<Duration>) {
         let plans: Vec<_> = (0..count).map(|_| self.plan()).collect();
         let begin = Instant::now();
         for (id, plan) in &plans {
             self.store.run(plan, *id, self.now).await.unwrap();
         }
-        *spent += begin.elapsed();
+        spent.push(begin.elapsed());
     }
 
     /// Enqueues without keeping the plans of all.
     async fn fill(&mut self, count: usize) {
         for done in (0..count).step_by(BATCH) {
-            self.enqueue(BATCH.min(count - done), &mut Duration::ZERO.clone()).await;
+            self.enqueue(BATCH.min(count - done), &mut Vec::new()).await;
         }
     }
 
-    async fn claim(&mut self, spent: &mut Duration) -> Vec<Versioned> {
+    async fn claim(&mut self, spent: &mut Vec<Duration>) -> Vec<Versioned> {
         let claim = Claim {
             id: self.op_id(),
             now: self.now,
@@ -121,11 +128,11 @@ impl Rig {
         };
         let begin = Instant::now();
         let claimed = self.store.claim(claim).await.unwrap();
-        *spent += begin.elapsed();
+        spent.push(begin.elapsed());
         claimed.tasks
     }
 
-    async fn settle(&mut self, tasks: Vec<Versioned>, how: Settle, spent: &mut Duration) {
+    async fn settle(&mut self, tasks: Vec<Versioned>, how: Settle, spent: &mut Vec<Duration>) {
         let event = || Event::Succeeded { token: Token(1), result: None };
         let happen = |task: &Versioned| Happen { task: task.key.clone(), event: event() };
         let plans: Vec<_> = tasks.iter().map(|task| (self.op_id(), happen(task))).collect();
@@ -138,7 +145,7 @@ impl Rig {
             }
             Settle::All => self.store.run_all(&plans, self.now).await.into_iter().for_each(|done| drop(done.unwrap())),
         }
-        *spent += begin.elapsed();
+        spent.push(begin.elapsed());
     }
 
     /// Whole lives, a batch at a time, so that the backlog stays as it is.
@@ -167,8 +174,7 @@ async fn report(name: &str, rig: &mut Rig, tasks: usize) {
     rig.lives(tasks / 10, Settle::Seen).await;
     for (how, words) in [(Settle::Seen, "one by one"), (Settle::All, "16 at once")] {
         let spent = rig.lives(tasks, how).await;
-        let each = |spent: Duration| spent.as_nanos() / u128::try_from(tasks).unwrap();
-        let (enqueue, claim, settle) = (each(spent.enqueue), each(spent.claim), each(spent.settle));
+        let [enqueue, claim, settle] = [spent.enqueue, spent.claim, spent.settle].map(nanoseconds_a_task);
         let all = enqueue + claim + settle;
         say(&format!(
             "{name:<20} {words}  enqueue {enqueue:>5}  claim {claim:>5}  settle {settle:>5}  all {all:>5} ns"
@@ -183,27 +189,27 @@ fn say(line: &str) {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let tasks = std::env::args().nth(1).map_or(20_000, |text| text.parse().unwrap());
+    let mut arguments = std::env::args().skip(1);
+    let tasks = arguments.next().map_or(20_000, |text| text.parse().unwrap());
+    let only = arguments.next();
+    let is_asked = |name: &str| only.as_ref().is_none_or(|only| only == name);
 
     // First of all, so that no memory that another store gave back is counted as its own.
-    let mut million = Rig::new();
-    let before = resident_bytes();
-    million.fill(1_000_000).await;
-    if let (Some(before), Some(after)) = (before, resident_bytes()) {
-        say(&format!("1,000,000 waiting    {} bytes a task", after.saturating_sub(before) / 1_000_000));
+    for (name, waiting) in [("1,000,000 waiting", 1_000_000), ("1,000 waiting", 1_000), ("empty", 0)] {
+        if !is_asked(name) {
+            continue;
+        }
+        let mut rig = Rig::new();
+        let before = resident_bytes();
+        rig.fill(waiting).await;
+        if let (1_000_000, Some(before), Some(after)) = (waiting, before, resident_bytes()) {
+            say(&format!("{name:<20} {} bytes a task", after.saturating_sub(before) / waiting));
+        }
+        report(name, &mut rig, tasks).await;
     }
-    report("1,000,000 waiting", &mut million, tasks).await;
-    drop(million);
-
-    let mut thousand = Rig::new();
-    thousand.fill(1_000).await;
-    report("1,000 waiting", &mut thousand, tasks).await;
-    drop(thousand);
-
-    let mut ended = Rig::new();
-    ended.lives(100_000, Settle::All).await;
-    report("100,000 ended", &mut ended, tasks).await;
-    drop(ended);
-
-    report("empty", &mut Rig::new(), tasks).await;
+    if is_asked("100,000 ended") {
+        let mut rig = Rig::new();
+        rig.lives(100_000, Settle::All).await;
+        report("100,000 ended", &mut rig, tasks).await;
+    }
 }

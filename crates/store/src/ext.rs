@@ -78,9 +78,17 @@ pub trait StoreExt: Store {
         P::Done: Send,
     {
         async move {
-            let mut one = vec![Job::new(id, plan, view)];
-            finish(self, &mut one, &mut None, now).await;
-            one.pop().and_then(|job| job.done).expect("the loop ends when the job is done")
+            let mut job = Job::new(id, plan, view);
+            let needs = job.first_needs(0);
+            if !needs.is_empty() {
+                read(self, std::slice::from_mut(&mut job), needs).await;
+            }
+            loop {
+                if let Some(done) = job.done.take() {
+                    return done;
+                }
+                step_alone(self, &mut job, now).await;
+            }
         }
     }
 
@@ -197,8 +205,26 @@ async fn finish<S: Store + ?Sized, P: Plan + Sync>(
     last: &mut Option<Last>,
     now: Timestamp,
 ) {
+    let needs = jobs.iter().enumerate().flat_map(|(at, job)| job.first_needs(at)).collect();
+    read(store, jobs, needs).await;
     while jobs.iter().any(|job| job.done.is_none()) {
         step(store, jobs, last, now).await;
+    }
+}
+
+/// One round of a single job. Most are: it shares nothing, so it needs no lists.
+async fn step_alone<S: Store + ?Sized, P: Plan + Sync>(store: &S, job: &mut Job<'_, P>, now: Timestamp) {
+    match job.draft(now) {
+        Ok((done, None)) => job.done = Some(Ok(done)),
+        Ok((done, Some(commit))) => {
+            let outcome = store.apply(vec![Op::Commit(commit)]).await.pop();
+            job.hear(done, outcome.unwrap_or_else(|| Err(wrong_answer(false))));
+        }
+        Err(Stop::Refused(refusal)) => job.done = Some(Err(PlanError::Refused(refusal))),
+        Err(Stop::Need(missing)) => {
+            let needs = missing.into_iter().map(|need| (0, need)).collect();
+            read(store, std::slice::from_mut(job), needs).await;
+        }
     }
 }
 
@@ -212,8 +238,7 @@ async fn step<S: Store + ?Sized, P: Plan + Sync>(
     let mut commits: Vec<(usize, P::Done, Commit)> = Vec::new();
     let mut needs: Vec<(usize, Need)> = Vec::new();
     for (at, job) in jobs.iter_mut().enumerate().filter(|(_, job)| job.done.is_none()) {
-        let lanes = if job.conflicts < limits::CONFLICTS_BEFORE_DEFERRING { Lanes::Admit } else { Lanes::Defer };
-        match Draft::of(job.plan, job.id, &job.view, now, lanes) {
+        match job.draft(now) {
             Ok((done, None)) => job.done = Some(Ok(done)),
             Ok((done, Some(commit))) if commits.len() < limits::APPLY_OPS_MAX => commits.push((at, done, commit)),
             Ok(_) => {}
@@ -250,12 +275,8 @@ async fn write<S: Store + ?Sized, P: Plan>(
         *last = Some(Last::Claimed(outcome.unwrap_or_else(|| Err(wrong_answer(false)))));
     }
     for ((at, done), outcome) in waiting.into_iter().zip(outcomes) {
-        let Some(job) = jobs.get_mut(at) else { continue };
-        match outcome {
-            Ok(Answer::Applied(_)) => job.done = Some(Ok(done)),
-            Ok(Answer::Conflict(conflict)) => job.meet(conflict),
-            Ok(Answer::Claimed(_)) => job.done = Some(Err(wrong_answer(true).into())),
-            Err(error) => job.done = Some(Err(error.into())),
+        if let Some(job) = jobs.get_mut(at) {
+            job.hear(done, outcome);
         }
     }
 }
@@ -263,6 +284,25 @@ async fn write<S: Store + ?Sized, P: Plan>(
 impl<'a, P: Plan> Job<'a, P> {
     const fn new(id: OpId, plan: &'a P, view: View) -> Self {
         Self { id, plan, view, conflicts: 0, done: None }
+    }
+
+    fn first_needs(&self, at: usize) -> Vec<(usize, Need)> {
+        let missing = self.plan.reads().into_iter().filter(|key| !self.view.knows(key));
+        missing.map(|key| (at, Need::Record(key))).collect()
+    }
+
+    fn draft(&self, now: Timestamp) -> Result<(P::Done, Option<Commit>), Stop> {
+        let lanes = if self.conflicts < limits::CONFLICTS_BEFORE_DEFERRING { Lanes::Admit } else { Lanes::Defer };
+        Draft::of(self.plan, self.id, &self.view, now, lanes)
+    }
+
+    fn hear(&mut self, done: P::Done, outcome: Outcome) {
+        match outcome {
+            Ok(Answer::Applied(_)) => self.done = Some(Ok(done)),
+            Ok(Answer::Conflict(conflict)) => self.meet(conflict),
+            Ok(Answer::Claimed(_)) => self.done = Some(Err(wrong_answer(true).into())),
+            Err(error) => self.done = Some(Err(error.into())),
+        }
     }
 
     /// Others were faster. All that was read is forgotten but what the conflict itself shows.
@@ -296,12 +336,22 @@ async fn read<S: Store + ?Sized, P: Plan>(store: &S, jobs: &mut [Job<'_, P>], ne
         }
     }
     for batch in keys.chunks(limits::GET_KEYS_MAX) {
-        let found = store.get(batch.iter().map(|(_, key)| key.clone()).collect()).await;
-        for (place, (at, key)) in batch.iter().enumerate() {
-            let Some(job) = jobs.get_mut(*at) else { continue };
-            match &found {
-                Ok(found) => job.view.insert(key.clone(), found.get(place).cloned().flatten()),
-                Err(error) => job.done = Some(Err(error.clone().into())),
+        match store.get(batch.iter().map(|(_, key)| key.clone()).collect()).await {
+            Ok(found) => {
+                // Where a store gave fewer answers, the rest counts as not there.
+                let found = found.into_iter().chain(std::iter::repeat(None));
+                for ((at, key), found) in batch.iter().zip(found) {
+                    if let Some(job) = jobs.get_mut(*at) {
+                        job.view.insert(key.clone(), found);
+                    }
+                }
+            }
+            Err(error) => {
+                for job in batch.iter().map(|(at, _)| *at) {
+                    if let Some(job) = jobs.get_mut(job) {
+                        job.done = Some(Err(error.clone().into()));
+                    }
+                }
             }
         }
     }

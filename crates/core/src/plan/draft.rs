@@ -94,6 +94,11 @@ impl<'v> Draft<'v> {
         Ok(self.read(key)?.is_some_and(|versioned| versioned.created_by == self.id))
     }
 
+    /// Whether something, or its absence, was read under a key.
+    pub(crate) fn knows(&self, key: &Key) -> bool {
+        self.view.knows(key)
+    }
+
     /// Makes sure that all of these were read, asking for all that are missing at once.
     pub fn need(&self, keys: &[Key]) -> Result<(), Stop> {
         let missing: Vec<Need> =
@@ -189,7 +194,13 @@ impl<'v> Draft<'v> {
     fn set(&mut self, key: Key, pending: Pending) {
         match self.writes.iter_mut().find(|(known, _)| *known == key) {
             Some((_, known)) => *known = pending,
-            None => self.writes.push((key, pending)),
+            None => {
+                if self.writes.is_empty() {
+                    // Usually there is one.
+                    self.writes.reserve_exact(1);
+                }
+                self.writes.push((key, pending));
+            }
         }
     }
 

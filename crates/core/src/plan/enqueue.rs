@@ -55,12 +55,18 @@ impl Enqueued {
 impl Plan for Enqueue {
     type Done = Enqueued;
 
+    fn reads(&self) -> Vec<Key> {
+        self.first_reads(Key::task(&self.spec.namespace, &self.spec.id))
+    }
+
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Enqueued, Stop> {
         let spec = &self.spec;
         spec.check()?;
         check_parents(&spec.id, &self.parents)?;
         let key = Key::task(&spec.namespace, &spec.id);
-        draft.need(&self.first_reads(&key))?;
+        if !self.is_plain() || !draft.knows(&key) {
+            draft.need(&self.reads())?;
+        }
         if let Some(task) = draft.task(&key)?.filter(|_| draft.created(&key) == Ok(true)) {
             return Ok(Enqueued::New(task));
         }
@@ -92,10 +98,16 @@ impl Plan for Enqueue {
 }
 
 impl Enqueue {
+    /// Whether nothing but the task's own record is read. Most are so, and need no list of what to read.
+    fn is_plain(&self) -> bool {
+        let Spec { unique, lane, .. } = &*self.spec;
+        self.idempotency.is_none() && unique.is_none() && lane.is_none() && self.parents.is_empty()
+    }
+
     /// Everything that is surely read, asked for at once.
-    fn first_reads(&self, key: &Key) -> Vec<Key> {
+    fn first_reads(&self, key: Key) -> Vec<Key> {
         let namespace = &self.spec.namespace;
-        let mut keys = vec![key.clone()];
+        let mut keys = vec![key];
         keys.extend(self.idempotency.iter().map(|idempotency| Key::idempotency(namespace, idempotency)));
         keys.extend(self.spec.unique.iter().map(|unique| Key::unique(namespace, &unique.key)));
         keys.extend(self.parents.iter().map(|parent| Key::task(namespace, parent)));

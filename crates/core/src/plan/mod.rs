@@ -26,12 +26,18 @@ pub use settings::{RemoveSchedule, Report, SetPool, SetSchedule, StartSweep, Tic
 pub use sweep::{SweepItem, SweepStep, Swept};
 pub use view::{Need, PageNeed, View};
 
+use crate::key::Key;
 use crate::reason::{ReasonCode, Refusal};
 
 /// A wish that can be drafted into a commit.
 pub trait Plan {
     /// What the caller learns when the commit is applied.
     type Done;
+
+    /// What is surely read, so that it can be read before the first draft. May be less: the draft asks for what it lacks.
+    fn reads(&self) -> Vec<Key> {
+        Vec::new()
+    }
 
     /// Writes the draft, or says what stopped it. Called again, with a fresh draft, when more was read.
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Self::Done, Stop>;

@@ -47,6 +47,10 @@ impl View {
         if let Some((_, known)) = self.few.iter_mut().find(|(known, _)| *known == key) {
             *known = found;
         } else if self.few.len() < FEW {
+            if self.few.is_empty() {
+                // Usually there is one.
+                self.few.reserve_exact(1);
+            }
             self.few.push((key, found));
         } else {
             self.more.insert(key, found);
@@ -66,6 +70,11 @@ impl View {
     pub fn with(mut self, versioned: Versioned) -> Self {
         self.insert(versioned.key.clone(), Some(versioned));
         self
+    }
+
+    /// Whether something, or its absence, was read under a key.
+    pub fn knows(&self, key: &Key) -> bool {
+        self.record(key).is_some()
     }
 
     pub(crate) fn record(&self, key: &Key) -> Option<&Option<Versioned>> {

@@ -67,13 +67,13 @@ impl Line {
 }
 
 impl Pool {
-    fn stand(&mut self, entries: &Entries, kind: &Kind, rank: Rank, slot: Slot) {
+    fn stand(&mut self, entries: &Entries, kind: &Kind, rank: Rank, slot: Slot, behind: usize) {
         // Few kinds: looking twice costs less than a kind that is cloned for each task.
         let line = match self.ready.get_mut(kind) {
             Some(line) => line,
             None => self.ready.entry(kind.clone()).or_default(),
         };
-        insert(line.0.entry(rank).or_default(), entries, slot);
+        insert(line.0.entry(rank).or_default(), entries, slot, behind);
     }
 
     fn step_out(&mut self, entries: &Entries, kind: &Kind, rank: Rank, slot: Slot) {
@@ -106,21 +106,21 @@ impl Lists {
     /// A task enters everywhere.
     pub(super) fn add(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
         let spec = &new.task.spec;
-        insert(&mut self.all, entries, slot);
+        let behind = insert(&mut self.all, entries, slot, 0);
         let pool = self.pools.entry(spec.pool.clone()).or_default();
-        insert(&mut pool.all, entries, slot);
+        insert(&mut pool.all, entries, slot, behind);
         if let Some(group) = &spec.group {
-            insert(self.groups.entry(group.clone()).or_default(), entries, slot);
+            insert(self.groups.entry(group.clone()).or_default(), entries, slot, behind);
         }
         if let Some(session) = &spec.session {
-            insert(self.sessions.entry(session.clone()).or_default(), entries, slot);
+            insert(self.sessions.entry(session.clone()).or_default(), entries, slot, behind);
         }
         if let Some(ready) = new.marks.ready {
-            pool.stand(entries, &spec.envelope.task_type, ready.rank, slot);
+            pool.stand(entries, &spec.envelope.task_type, ready.rank, slot, behind);
         }
         if let Some(phase) = new.marks.phase {
             pool.count(phase);
-            insert(self.phase_mut(phase), entries, slot);
+            insert(self.phase_mut(phase), entries, slot, behind);
         }
         self.list_due(new);
         self.hold(entries, slot, new);
@@ -166,7 +166,7 @@ impl Lists {
             let kind = &new.task.spec.envelope.task_type;
             if left != joined {
                 left.into_iter().for_each(|rank| pool.step_out(entries, kind, rank, slot));
-                joined.into_iter().for_each(|rank| pool.stand(entries, kind, rank, slot));
+                joined.into_iter().for_each(|rank| pool.stand(entries, kind, rank, slot, 0));
             }
             if moved {
                 old.marks.phase.into_iter().for_each(|phase| pool.uncount(phase));
@@ -175,7 +175,9 @@ impl Lists {
         }
         if moved {
             old.marks.phase.into_iter().for_each(|phase| remove(self.phase_mut(phase), entries, slot));
-            new.marks.phase.into_iter().for_each(|phase| insert(self.phase_mut(phase), entries, slot));
+            if let Some(phase) = new.marks.phase {
+                insert(self.phase_mut(phase), entries, slot, 0);
+            }
         }
         if old.marks.due != new.marks.due {
             self.unlist_due(old);
@@ -191,7 +193,7 @@ impl Lists {
     pub(super) fn add_other(&mut self, key: &Key, due: &[(DueIndex, Timestamp)]) {
         self.names.entry(key.kind).or_default().insert(key.name.clone());
         for (index, at) in due {
-            self.due_mut(*index).insert((*at, key.kind, Ident::of(&key.name)), Ord::cmp);
+            self.list((*at, key.kind, Ident::of(&key.name)), *index);
         }
     }
 
@@ -204,7 +206,7 @@ impl Lists {
             }
         }
         for (index, at) in due {
-            self.due_mut(*index).remove(&(*at, key.kind, Ident::of(&key.name)), Ord::cmp);
+            self.unlist(&(*at, key.kind, Ident::of(&key.name)), *index);
         }
     }
 
@@ -228,10 +230,19 @@ impl Lists {
         self.due.get_mut(index as usize).expect("there is a list for each due index")
     }
 
+    fn list(&mut self, place: DuePlace, index: DueIndex) {
+        let sought = place.clone();
+        self.due_mut(index).insert(place, 0, |other| other.cmp(&sought));
+    }
+
+    fn unlist(&mut self, place: &DuePlace, index: DueIndex) {
+        self.due_mut(index).remove(|other| other.cmp(place));
+    }
+
     fn list_due(&mut self, new: &Entry) {
         for (index, at) in &new.marks.due {
             let id = &new.listed.id;
-            self.due_mut(*index).insert((*at, RecordKind::Task, id.clone()), Ord::cmp);
+            self.list((*at, RecordKind::Task, id.clone()), *index);
             if *index == DueIndex::Promote {
                 let spec = &new.task.spec;
                 let pool = self.pools.entry(spec.pool.clone()).or_default();
@@ -243,7 +254,7 @@ impl Lists {
     fn unlist_due(&mut self, old: &Entry) {
         for (index, at) in &old.marks.due {
             let id = &old.listed.id;
-            self.due_mut(*index).remove(&(*at, RecordKind::Task, id.clone()), Ord::cmp);
+            self.unlist(&(*at, RecordKind::Task, id.clone()), *index);
             let spec = &old.task.spec;
             let pool = self.pools.get_mut(&spec.pool).filter(|_| *index == DueIndex::Promote);
             let Some(pool) = pool else { continue };
@@ -258,7 +269,7 @@ impl Lists {
 
     fn hold(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
         if let Some(runner) = holder(new) {
-            insert(self.held.entry(runner.clone()).or_default(), entries, slot);
+            insert(self.held.entry(runner.clone()).or_default(), entries, slot, 0);
         }
     }
 
@@ -273,20 +284,14 @@ fn holder(entry: &Entry) -> Option<&RunnerId> {
     entry.task.state.lease.as_ref().filter(|_| entry.marks.held).map(|lease| &lease.holder)
 }
 
-fn insert(run: &mut Run<Slot>, entries: &Entries, slot: Slot) {
+fn insert(run: &mut Run<Slot>, entries: &Entries, slot: Slot, behind: usize) -> usize {
     let place = entries.place(slot);
-    run.insert(slot, |one, other| order(entries, *one, *other, slot, place));
+    run.insert(slot, behind, |other| entries.place(*other).cmp(place))
 }
 
 fn remove(run: &mut Run<Slot>, entries: &Entries, slot: Slot) {
     let place = entries.place(slot);
-    run.remove(&slot, |one, other| order(entries, *one, *other, slot, place));
-}
-
-/// Compares two slots by their places, one of which is at hand.
-fn order(entries: &Entries, one: Slot, other: Slot, known: Slot, place: &Listed) -> std::cmp::Ordering {
-    let look = |slot| if slot == known { place } else { entries.place(slot) };
-    if one == other { std::cmp::Ordering::Equal } else { look(one).cmp(look(other)) }
+    run.remove(|other| entries.place(*other).cmp(place));
 }
 
 fn remove_named<K: Eq + std::hash::Hash>(runs: &mut HashMap<K, Run<Slot>>, name: &K, entries: &Entries, slot: Slot) {

@@ -47,6 +47,7 @@ fn bits(upper: u64, lower: u64) -> u128 {
 }
 
 impl Ord for Ident {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Generated(upper, lower), Self::Generated(upper_other, lower_other)) => {

@@ -41,27 +41,33 @@ impl<T> Run<T> {
         self.chunks.iter().flatten()
     }
 
-    /// Adds an entry at its place, unless it is there.
-    pub(super) fn insert(&mut self, entry: T, order: impl Fn(&T, &T) -> Ordering) {
-        let spot = self.spot(|other| order(other, &entry).is_lt());
-        if self.at(spot).is_some_and(|found| order(found, &entry).is_eq()) {
-            return;
+    /// Adds an entry, unless it is there; `order` says how another one compares with it. Several lists often end alike, so
+    /// the place is first looked for with so many entries behind it, and the answer is how many there are; 0 if not known.
+    pub(super) fn insert(&mut self, entry: T, behind: usize, order: impl Fn(&T) -> Ordering) -> usize {
+        let before = |other: &T| order(other).is_lt();
+        let spot = self.spot_from_end(behind, before).unwrap_or_else(|| self.spot(before));
+        if self.at(spot).is_some_and(|found| order(found).is_eq()) {
+            return 0;
         }
         self.len += 1;
+        let last = self.chunks.len().saturating_sub(1);
         let Some(chunk) = self.chunks.get_mut(spot.chunk) else {
-            return self.push(entry);
+            self.push(entry);
+            return 0;
         };
+        let behind = if spot.chunk == last { chunk.len() - spot.place } else { 0 };
         chunk.insert(spot.place, entry);
         if chunk.len() > Self::CHUNK_MAX {
             let upper = chunk.split_off(Self::CHUNK_MAX / 2);
             self.chunks.insert(spot.chunk + 1, upper);
         }
+        behind
     }
 
-    /// Takes an entry out; says whether it was there.
-    pub(super) fn remove(&mut self, entry: &T, order: impl Fn(&T, &T) -> Ordering) -> bool {
-        let spot = self.spot(|other| order(other, entry).is_lt());
-        let found = self.at(spot).is_some_and(|found| order(found, entry).is_eq());
+    /// Takes an entry out; `order` says how another one compares with it. Says whether it was there.
+    pub(super) fn remove(&mut self, order: impl Fn(&T) -> Ordering) -> bool {
+        let spot = self.spot(|other| order(other).is_lt());
+        let found = self.at(spot).is_some_and(|found| order(found).is_eq());
         if found {
             self.take(spot);
         }
@@ -103,6 +109,14 @@ impl<T> Run<T> {
         };
         let place = self.chunks.get(chunk).map_or(0, |chunk| chunk.partition_point(&before));
         Spot { chunk, place }
+    }
+
+    /// The place with so many entries behind it in the last chunk, if it is the right one.
+    fn spot_from_end(&self, behind: usize, before: impl Fn(&T) -> bool) -> Option<Spot> {
+        let last = self.chunks.back().filter(|_| behind > 0)?;
+        let place = last.len().checked_sub(behind)?;
+        let follows = before(last.get(place.checked_sub(1)?)?);
+        (follows && !before(last.get(place)?)).then_some(Spot { chunk: self.chunks.len() - 1, place })
     }
 
     fn push(&mut self, entry: T) {
@@ -173,10 +187,13 @@ mod tests {
                 let entry = u32::try_from(entropy.below(3_000)).unwrap();
                 // First it grows, later it shrinks.
                 if entropy.chance(if step < 3_000 { 80 } else { 20 }) {
-                    run.insert(entry, u32::cmp);
+                    // Right guesses and wrong ones.
+                    let behind = model.range(entry..).count() + entropy.below(2);
+                    let found = run.insert(entry, behind, |other| other.cmp(&entry));
+                    assert!(found == 0 || found == model.range(entry..).count(), "seed {seed}");
                     model.insert(entry);
                 } else {
-                    assert_eq!(run.remove(&entry, u32::cmp), model.remove(&entry));
+                    assert_eq!(run.remove(|other| other.cmp(&entry)), model.remove(&entry));
                 }
                 assert_eq!(run.first(), model.first());
                 if step % 500 == 0 {
@@ -193,11 +210,11 @@ mod tests {
     fn a_run_that_is_appended_to_and_taken_from_its_head_stays_dense() {
         let mut run = Run::default();
         for entry in 0..10_000 {
-            run.insert(entry, u32::cmp);
+            run.insert(entry, 0, |other: &u32| other.cmp(&entry));
         }
         assert_eq!(run.chunks.len(), 10_000_usize.div_ceil(Run::<u32>::CHUNK_MAX));
         for entry in 0..9_999 {
-            assert!(run.remove(&entry, u32::cmp));
+            assert!(run.remove(|other| other.cmp(&entry)));
         }
         assert_eq!((run.len(), run.chunks.len(), run.first()), (1, 1, Some(&9_999)));
     }
@@ -206,10 +223,10 @@ mod tests {
     fn entries_taken_out_here_and_there_leave_few_chunks() {
         let mut run = Run::default();
         for entry in 0..10_000 {
-            run.insert(entry, u32::cmp);
+            run.insert(entry, 0, |other: &u32| other.cmp(&entry));
         }
         for entry in (0..10_000).filter(|entry| entry % 100 != 0) {
-            assert!(run.remove(&entry, u32::cmp));
+            assert!(run.remove(|other| other.cmp(&entry)));
         }
         assert_eq!(run.len(), 100);
         assert!(run.chunks.len() <= 2, "{}", run.chunks.len());
