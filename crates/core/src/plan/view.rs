@@ -56,6 +56,11 @@ impl View {
         self
     }
 
+    /// Whether nothing was read yet.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.pages.is_empty()
+    }
+
     pub(crate) fn record(&self, key: &Key) -> Option<&Option<Versioned>> {
         self.records.get(key)
     }
