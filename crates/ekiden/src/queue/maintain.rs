@@ -8,10 +8,11 @@ use ekiden_core::key::Key;
 use ekiden_core::lease::Evidence;
 use ekiden_core::limits;
 use ekiden_core::plan::{
-    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, Swept, Tick, due_event,
+    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, Swept, Tick, Told, due_event,
 };
 use ekiden_core::record::Record;
 use ekiden_core::runner::{Runner, RunnerStatus, Silence};
+use ekiden_core::task::Phase;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::{DueEntry, DueQuery, PlanError, StoreExt, TaskQuery};
 
@@ -153,8 +154,14 @@ impl StoreQueue {
                 let next = self.read(|| self.store.sweep_step(entry.key.clone(), limit, || self.task_id())).await?;
                 let Some(next) = next else { break };
                 let before = (next.seen.cursor.clone(), next.seen.changed);
-                let Some(swept) = self.each(vec![next]).await?.pop() else { break };
+                let Some((swept, told)) = self.each(vec![Told(next)]).await?.pop() else { break };
                 done.swept += 1;
+                for task in told {
+                    self.announce(&task);
+                    if task.state.phase == Phase::Cancelled && task.state.lease.is_some() {
+                        self.bell_of(namespace).stop.ring();
+                    }
+                }
                 match swept {
                     Swept::Ended => break,
                     Swept::On(sweep) if sweep.due_at() > self.now() => break,
