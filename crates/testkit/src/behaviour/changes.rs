@@ -99,10 +99,8 @@ pub async fn a_cancel_and_its_stages_are_told(lab: Lab) {
     let mut changes = lab.queue.subscribe(lab.namespace());
     lab.cancel("a").await;
     lab.stopped(&leased, Stage::Verified).await;
-    let told = [
-        ("a", EventName::CancelRequested, TaskState::Cancelled),
-        ("a", EventName::AttemptEnded, TaskState::Cancelled),
-    ];
+    let told =
+        [("a", EventName::CancelRequested, TaskState::Cancelled), ("a", EventName::AttemptEnded, TaskState::Cancelled)];
     expect(&lab, &mut changes, &told).await;
     nothing_more(&lab, &mut changes).await;
 }
@@ -158,17 +156,6 @@ pub async fn a_wait_cut_short_by_hand_is_told(lab: Lab) {
     let mut changes = lab.queue.subscribe(lab.namespace());
     lab.queue.retry(lab.task("a")).await.expect("the wait can be cut short");
     expect(&lab, &mut changes, &[("a", EventName::RetryRequested, TaskState::Queued)]).await;
-    nothing_more(&lab, &mut changes).await;
-}
-
-/// R10, R19
-pub async fn a_repeated_request_for_tasks_is_told_once(lab: Lab) {
-    lab.add(lab.new("a")).await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
-    let ask = lab.ask(1);
-    lab.given(ask.clone()).await;
-    lab.given(ask).await;
-    expect(&lab, &mut changes, &[("a", EventName::Claimed, TaskState::Running)]).await;
     nothing_more(&lab, &mut changes).await;
 }
 

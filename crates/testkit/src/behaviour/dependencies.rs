@@ -216,7 +216,12 @@ pub async fn a_blocked_child_cannot_be_released_while_its_parents_are_open(lab: 
 
 /// R21
 pub async fn parents_and_children_may_come_in_one_batch(lab: Lab) {
-    let batch = vec![lab.new("parent"), child(&lab, "child", &["parent"])];
+    let names: Vec<String> = (0..12).map(|number| format!("link-{number:02}")).collect();
+    let link = |(name, parent): (&String, &String)| child(&lab, name, &[parent]);
+    let mut batch: Vec<NewTask> = vec![lab.new(&names[0])];
+    batch.extend(names[1..].iter().zip(&names).map(link));
+    batch.push(child(&lab, "all", &names.iter().map(String::as_str).collect::<Vec<_>>()));
     let taken = lab.queue.enqueue(batch).await.iter().filter(|one| one.is_ok()).count();
-    assert_eq!((taken, lab.state("child").await), (2, TaskState::Blocked));
+    assert_eq!((taken, lab.count(TaskState::Blocked).await), (13, 12));
+    assert_eq!(lab.get("all").await.waits_for.len(), 12);
 }

@@ -135,7 +135,6 @@ macro_rules! behaviour_cases {
                 progress_is_told,
                 a_retry_by_hand_is_told_once_however_often_it_is_pressed,
                 a_wait_cut_short_by_hand_is_told,
-                a_repeated_request_for_tasks_is_told_once,
                 the_release_of_a_child_is_told,
                 what_a_bulk_command_changes_is_told,
             }

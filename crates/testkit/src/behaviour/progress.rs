@@ -18,7 +18,10 @@ pub async fn what_the_holder_reports_is_shown(lab: Lab) {
         lab.pass(1);
         lab.queue.report(leased.lease.clone(), steps(done)).await.expect("the holder may report");
         let record = lab.get("a").await;
-        assert_eq!((record.progress, record.updated_at, record.state), (Some(steps(done)), lab.now(), TaskState::Running));
+        assert_eq!(
+            (record.progress, record.updated_at, record.state),
+            (Some(steps(done)), lab.now(), TaskState::Running)
+        );
     }
     lab.succeed(&leased).await;
 }

@@ -145,7 +145,8 @@ pub async fn a_policy_of_steps_waits_each_in_turn_and_repeats_the_last(lab: Lab)
 /// R8
 pub async fn an_exponential_policy_without_jitter_is_exact(lab: Lab) {
     let (base, cap) = (Millis::from_secs(2), Millis::from_secs(15));
-    lab.add(retrying(&lab, "a", RetryPolicy::Exponential { base, factor_percent: 300, cap, jitter: Jitter::None })).await;
+    lab.add(retrying(&lab, "a", RetryPolicy::Exponential { base, factor_percent: 300, cap, jitter: Jitter::None }))
+        .await;
     for wait in [2, 6, 15, 15] {
         let at = lab.fail(&lab.take().await).await.next_run_at;
         assert_eq!(at, Some(lab.now() + Millis::from_secs(wait)));
