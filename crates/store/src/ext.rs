@@ -181,6 +181,8 @@ struct Job<'a, P: Plan> {
     id: OpId,
     plan: &'a P,
     view: View,
+    /// Whether the view is the caller's word, which the store has not confirmed.
+    hearsay: bool,
     conflicts: usize,
     done: Option<Result<P::Done, PlanError>>,
 }
@@ -220,6 +222,7 @@ async fn step_alone<S: Store + ?Sized, P: Plan + Sync>(store: &S, job: &mut Job<
             let outcome = store.apply(vec![Op::Commit(commit)]).await.pop();
             job.hear(done, outcome.unwrap_or_else(|| Err(wrong_answer(false))));
         }
+        Err(Stop::Refused(_)) if job.hearsay => job.forget(),
         Err(Stop::Refused(refusal)) => job.done = Some(Err(PlanError::Refused(refusal))),
         Err(Stop::Need(missing)) => {
             let needs = missing.into_iter().map(|need| (0, need)).collect();
@@ -242,6 +245,8 @@ async fn step<S: Store + ?Sized, P: Plan + Sync>(
             Ok((done, None)) => job.done = Some(Ok(done)),
             Ok((done, Some(commit))) if commits.len() < limits::APPLY_OPS_MAX => commits.push((at, done, commit)),
             Ok(_) => {}
+            // A write that rests on old news meets a conflict; a refusal meets nothing, so it is looked at again.
+            Err(Stop::Refused(_)) if job.hearsay => job.forget(),
             Err(Stop::Refused(refusal)) => job.done = Some(Err(PlanError::Refused(refusal))),
             Err(Stop::Need(missing)) => needs.extend(missing.into_iter().map(|need| (at, need))),
         }
@@ -282,8 +287,14 @@ async fn write<S: Store + ?Sized, P: Plan>(
 }
 
 impl<'a, P: Plan> Job<'a, P> {
-    const fn new(id: OpId, plan: &'a P, view: View) -> Self {
-        Self { id, plan, view, conflicts: 0, done: None }
+    fn new(id: OpId, plan: &'a P, view: View) -> Self {
+        Self { id, plan, hearsay: !view.is_empty(), view, conflicts: 0, done: None }
+    }
+
+    /// All that was read or heard is forgotten, and read again.
+    fn forget(&mut self) {
+        self.view = View::default();
+        self.hearsay = false;
     }
 
     fn first_needs(&self, at: usize) -> Vec<(usize, Need)> {
@@ -313,7 +324,7 @@ impl<'a, P: Plan> Job<'a, P> {
             self.done = Some(Err(PlanError::Store(StoreError { retryable: true, ..StoreError::invalid(refusal) })));
             return;
         }
-        self.view = View::default();
+        self.forget();
         for (key, found) in conflict.found {
             self.view.insert(key, found);
         }

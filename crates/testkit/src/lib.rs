@@ -1,7 +1,10 @@
 //! What tests of Ekiden share: the history of a run, the laws that it must keep, and a seeded load to make histories with.
 //!
+//! And the promises of the port, as a suite that every queue runs whole: [`behaviour_suite!`].
+//!
 //! Record a run with [`Recorder`], read the store into a [`FinalState`], and ask [`check`].
 
+pub mod behaviour;
 mod checker;
 mod facts;
 pub mod fleet;

@@ -174,6 +174,18 @@ impl<'v> Draft<'v> {
         }
     }
 
+    /// The tasks to which something happens: their history goes on. A mark or a place is no event.
+    pub(crate) fn happened(&self) -> Vec<Arc<Task>> {
+        let before = |key: &Key| self.view.record(key)?.as_ref()?.record.as_task().cloned();
+        let written = self.writes.iter().filter_map(|(key, pending)| match pending {
+            Pending::Guarded(Change::Put(record)) => Some((key, record.as_task()?)),
+            _ => None,
+        });
+        let goes_on =
+            |key: &Key, task: &Task| before(key).is_none_or(|before| before.state.history != task.state.history);
+        written.filter(|(key, task)| goes_on(key, task)).map(|(_, task)| task.clone()).collect()
+    }
+
     /// The commit, if there is anything to write. Its writes stand in the order of their keys.
     pub fn commit(mut self) -> Result<Option<Commit>, Stop> {
         if self.writes.is_empty() {

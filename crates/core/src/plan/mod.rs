@@ -11,6 +11,7 @@ mod retry;
 mod runner;
 mod settings;
 mod sweep;
+mod told;
 mod view;
 
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use retry::Retry;
 pub use runner::{Beat, ClearDead, DeclareDead, Goodbye};
 pub use settings::{RemoveSchedule, Report, SetPool, SetSchedule, StartSweep, Tick};
 pub use sweep::{SweepItem, SweepStep, Swept};
+pub use told::Told;
 pub use view::{Need, PageNeed, View};
 
 use crate::key::Key;

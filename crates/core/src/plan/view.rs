@@ -77,6 +77,11 @@ impl View {
         self.record(key).is_some()
     }
 
+    /// Whether nothing was read yet.
+    pub fn is_empty(&self) -> bool {
+        self.few.is_empty() && self.pages.is_empty()
+    }
+
     pub(crate) fn record(&self, key: &Key) -> Option<&Option<Versioned>> {
         let few = self.few.iter().find(|(known, _)| known == key).map(|(_, found)| found);
         few.or_else(|| self.more.get(key))

@@ -1,17 +1,21 @@
 //! Tasks are handed in: settings and wishes become the task's own policy, and one commit a task writes it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ekiden_core::dependency;
 use ekiden_core::event::Event;
 use ekiden_core::id::Namespace;
+use ekiden_core::key::Key;
 use ekiden_core::limits;
 use ekiden_core::order::Rank;
 use ekiden_core::plan::{self, AddParents, Enqueue, Happen, View};
 use ekiden_core::pool::{Policy, PoolSettings, Profile};
+use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::task::Spec;
 use ekiden_core::time::Timestamp;
 use ekiden_core::transition::Start;
-use ekiden_store::StoreExt;
+use ekiden_store::{PlanError, StoreExt};
 
 use super::StoreQueue;
 use super::settings::Source;
@@ -24,28 +28,47 @@ impl StoreQueue {
         let mut answers: Vec<Option<Result<Enqueued>>> = Vec::with_capacity(tasks.len());
         let mut places = Vec::with_capacity(tasks.len());
         let mut plans = Vec::with_capacity(tasks.len());
+        let mut later = Vec::new();
         for (at, task) in tasks.into_iter().enumerate() {
             match self.prepare(task, now).await {
                 Ok(Prepared::Simple(plan)) => {
                     places.push(at);
                     // The id is new unless somebody repeats a request, and then the conflict shows what is there.
                     let mut view = View::default();
-                    view.insert(ekiden_core::key::Key::task(&plan.spec.namespace, &plan.spec.id), None);
+                    view.insert(Key::task(&plan.spec.namespace, &plan.spec.id), None);
                     plans.push((self.op_id(), plan, view));
                     answers.push(None);
                 }
-                Ok(Prepared::ManyParents(plan)) => answers.push(Some(self.hand_in_with_parents(plan).await)),
+                Ok(many @ Prepared::ManyParents(_)) => {
+                    later.push((at, many));
+                    answers.push(None);
+                }
                 Err(error) => answers.push(Some(Err(error))),
             }
         }
         let again: Vec<_> = plans.iter().map(|(id, plan, _)| (*id, plan.clone())).collect();
         let (outcomes, _) = self.store.run_all_and_claim(plans, None, now).await;
         for ((place, (id, plan)), outcome) in places.into_iter().zip(again).zip(outcomes) {
+            // Its parents may have been handed in by this very request, after it looked for them.
+            if matches!(&outcome, Err(PlanError::Refused(why)) if why.code == ReasonCode::DependencyUnknown) {
+                later.push((place, Prepared::Simple(plan)));
+                continue;
+            }
             let first = outcome.map_err(Error::from);
             let outcome =
                 self.persist(first, || async { self.store.run(&plan, id, now).await.map_err(Error::from) }).await;
             if let Some(slot) = answers.get_mut(place) {
                 *slot = Some(outcome.map(|enqueued| self.handed_in(&enqueued)));
+            }
+        }
+        later.sort_by_key(|(place, _)| *place);
+        for (place, prepared) in later {
+            let answer = match prepared {
+                Prepared::Simple(plan) => self.carry_out(&plan).await.map(|enqueued| self.handed_in(&enqueued)),
+                Prepared::ManyParents(plan) => self.hand_in_with_parents(plan).await,
+            };
+            if let Some(slot) = answers.get_mut(place) {
+                *slot = Some(answer);
             }
         }
         answers.into_iter().flatten().collect()
@@ -117,6 +140,7 @@ impl StoreQueue {
     /// More parents than one commit holds: the task is held until all are known. Should this process end on the way, the
     /// task stays held and its caller was not told that it is there.
     async fn hand_in_with_parents(&self, plan: Enqueue) -> Result<Enqueued> {
+        self.check_parents(&plan).await?;
         let mut first = plan.clone();
         let more = first.parents.split_off(limits::PARENTS_A_COMMIT_MAX);
         first.start = Start::Held;
@@ -125,7 +149,7 @@ impl StoreQueue {
         if !answer.is_new {
             return Ok(answer);
         }
-        let task = ekiden_core::key::Key::task(&plan.spec.namespace, &plan.spec.id);
+        let task = Key::task(&plan.spec.namespace, &plan.spec.id);
         for parents in more.chunks(limits::PARENTS_A_COMMIT_MAX) {
             let add = AddParents { task: task.clone(), parents: parents.to_vec() };
             if let Err(error) = self.carry_out(&add).await {
@@ -138,6 +162,28 @@ impl StoreQueue {
             self.announce(released.task());
         }
         Ok(answer)
+    }
+
+    /// What the commits to come would refuse is refused before the first of them.
+    async fn check_parents(&self, plan: &Enqueue) -> Result<()> {
+        let (spec, parents) = (&plan.spec, &plan.parents);
+        let too_many = || Refusal::new(ReasonCode::DependencyTooMany).with("parents", parents.len());
+        if parents.len() > limits::PARENTS_MAX {
+            return Err(too_many().with("parents_max", limits::PARENTS_MAX).into());
+        }
+        if parents.iter().collect::<BTreeSet<_>>().len() < parents.len() {
+            return Err(too_many().with("why", "a parent is named twice").into());
+        }
+        if parents.contains(&spec.id) {
+            return Err(dependency::refuse_cycle(&[&spec.id, &spec.id]).into());
+        }
+        let keys = parents.iter().map(|parent| Key::task(&spec.namespace, parent)).collect();
+        for (parent, found) in parents.iter().zip(self.records(keys).await?) {
+            if found.is_none() {
+                return Err(Refusal::new(ReasonCode::DependencyUnknown).with("parent", parent).into());
+            }
+        }
+        Ok(())
     }
 
     /// A task whose parents were refused must not stay behind.

@@ -7,7 +7,7 @@ use ekiden_core::explain::{self, Surroundings};
 use ekiden_core::id::{Namespace, QuestionId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::limits;
-use ekiden_core::plan::{self, Happen, Happened, Retry};
+use ekiden_core::plan::{self, Happen, Happened, Retry, Told};
 use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::record::{Record, Versioned};
 use ekiden_core::runner::Runner;
@@ -98,14 +98,16 @@ impl StoreQueue {
 
     pub(super) async fn run_again(&self, task: &TaskRef) -> Result<TaskRecord> {
         let plan = Retry { task: task.key(), new_id: self.task_id() };
-        let enqueued = self.carry_out(&plan).await?;
+        let (enqueued, told) = self.carry_out(&Told(plan)).await?;
+        for task in &told {
+            self.announce(task);
+        }
         let again = match &enqueued {
             plan::Enqueued::New(task) => task.clone(),
             plan::Enqueued::Existing(id) => {
                 self.task(&TaskRef { namespace: task.namespace.clone(), id: id.clone() }).await?
             }
         };
-        self.announce(&again);
         Ok(TaskRecord::from(&*again))
     }
 

@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ekiden_core::event::Event;
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{GroupId, Namespace, OpId, RunnerId, TaskId};
+use ekiden_core::id::{GroupId, Namespace, RunnerId, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::lease::Evidence;
 use ekiden_core::limits;
 use ekiden_core::plan::{
-    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, SweepItem, SweepStep, Swept,
-    Tick, due_event,
+    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, Swept, Tick, Told, due_event,
 };
 use ekiden_core::record::Record;
 use ekiden_core::runner::{Runner, RunnerStatus, Silence};
 use ekiden_core::sweep::{Sweep, SweepWork};
-use ekiden_core::task::Task;
+use ekiden_core::task::{Phase, Task};
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::{DueEntry, DueQuery, PlanError, StoreExt, TaskQuery};
 
@@ -179,28 +178,14 @@ impl StoreQueue {
         if let SweepWork::Await { group, then, .. } = &next.seen.work {
             locked(&self.groups).waits(&key.namespace, group.group.as_ref(), then);
         }
-        let (id, touched) = (self.op_id(), touched(&next));
-        match self.store.run(&next, id, self.now()).await {
-            Ok(swept) => {
-                self.tell_of(id, touched).await;
-                Ok(Some(swept))
-            }
-            Err(PlanError::Refused(_)) => Ok(None),
-            Err(PlanError::Store(error)) => Err(error.into()),
-        }
-    }
-
-    /// Tells of what a step changed, if anybody listens: a step says how many it changed, the records say which.
-    async fn tell_of(&self, id: OpId, touched: Vec<Key>) {
-        if !self.announcer.is_heard() || touched.is_empty() {
-            return;
-        }
-        let changed = self.store.get(touched).await.unwrap_or_default();
-        for found in changed.into_iter().flatten().filter(|found| found.last == id) {
-            if let Some(task) = found.record.as_task() {
-                self.announce(task);
+        let Some((swept, told)) = self.each(vec![Told(next)]).await?.pop() else { return Ok(None) };
+        for task in told {
+            self.announce(&task);
+            if task.state.phase == Phase::Cancelled && task.state.lease.is_some() {
+                self.bell_of(&key.namespace).stop.ring();
             }
         }
+        Ok(Some(swept))
     }
 
     async fn tick(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
@@ -226,25 +211,6 @@ impl StoreQueue {
         let purged = self.each(plans).await?.into_iter().filter(|purged| *purged == Purged::Gone).count();
         done.removed += u64::try_from(forgotten + purged).unwrap_or(u64::MAX);
         Ok(())
-    }
-}
-
-/// The tasks that a step may change.
-fn touched(step: &SweepStep) -> Vec<Key> {
-    let namespace = &step.sweep.namespace;
-    match &step.seen.work {
-        SweepWork::Release { parent, .. } => {
-            let prefix = Key::prefix(parent.as_str());
-            let child = |item: &SweepItem| TaskId::new(item.key.name.strip_prefix(&prefix)?).ok();
-            step.items.iter().filter_map(child).map(|child| Key::task(namespace, &child)).collect()
-        }
-        SweepWork::Await { then, .. } => vec![Key::task(namespace, then)],
-        SweepWork::Admit { .. } => Vec::new(),
-        SweepWork::Cancel(_) | SweepWork::Retry(_) | SweepWork::Purge(_) => {
-            // A retry may have made a new task in place of the old one.
-            let new = step.items.iter().map(|item| Key::task(namespace, &item.new_id));
-            step.items.iter().map(|item| item.key.clone()).chain(new).collect()
-        }
     }
 }
 
