@@ -15,7 +15,7 @@ use ekiden_store::StoreExt;
 
 use super::StoreQueue;
 use super::settings::Source;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::port::{Enqueued, NewTask, Queue, When, Wishes};
 
 impl StoreQueue {
@@ -40,10 +40,7 @@ impl StoreQueue {
         }
         let again: Vec<_> = plans.iter().map(|(id, plan, _)| (*id, plan.clone())).collect();
         let (outcomes, _) = self.store.run_all_and_claim(plans, None, now).await;
-        for ((place, (id, plan)), outcome) in places.into_iter().zip(again).zip(outcomes) {
-            let first = outcome.map_err(Error::from);
-            let outcome =
-                self.persist(first, || async { self.store.run(&plan, id, now).await.map_err(Error::from) }).await;
+        for (place, outcome) in places.into_iter().zip(self.persist_all(&again, outcomes, now).await) {
             if let Some(slot) = answers.get_mut(place) {
                 *slot = Some(outcome.map(|enqueued| self.handed_in(&enqueued)));
             }

@@ -93,12 +93,8 @@ impl StoreQueue {
             Err(error) => (None, Some(error)),
         };
         let (outcomes, claimed) = self.store.run_all_and_claim(plans, claim.clone(), now).await;
-        let mut settled = Vec::with_capacity(outcomes.len());
-        for ((id, plan), outcome) in again.into_iter().zip(outcomes) {
-            let first = outcome.map_err(Error::from);
-            let again = || async { self.store.run(&plan, id, now).await.map_err(Error::from) };
-            settled.push(self.persist(first, again).await.map(|happened| self.settled(happened)));
-        }
+        let outcomes = self.persist_all(&again, outcomes, now).await;
+        let settled = outcomes.into_iter().map(|outcome| outcome.map(|happened| self.settled(happened))).collect();
         let leased = match (claimed, refused) {
             (Some(first), _) => self.given_after(first, claim).await,
             (None, Some(error)) => Err(error),
