@@ -83,7 +83,11 @@ impl StoreQueue {
         let now = self.now();
         let plans = settlements.into_iter().map(|settlement| {
             let plan = Happen { task: settlement.lease.task.key(), event: settlement.event() };
-            let view = settlement.lease.seen.map_or_else(View::default, |seen| View::default().with(seen));
+            let view = match (settlement.verdict, settlement.lease.seen) {
+                // The cancel came after the record was given out; by that record there is nothing to end.
+                (Verdict::Stopped(_), _) | (_, None) => View::default(),
+                (_, Some(seen)) => View::default().with(seen),
+            };
             (settlement.id, plan, view)
         });
         let plans: Vec<_> = plans.collect();
