@@ -22,6 +22,8 @@ use ekiden::{
 pub struct Knobs {
     /// No beat gets through.
     pub mute: AtomicBool,
+    /// Nothing that writes gets through, as if the process had died.
+    pub gone: AtomicBool,
     /// The bell that is handed out is nobody's: every wake-up is lost.
     pub deaf: AtomicBool,
     /// How often each request came.
@@ -33,6 +35,12 @@ pub struct Knobs {
 impl Knobs {
     pub fn calls(&self, name: &str) -> usize {
         self.calls.lock().unwrap().get(name).copied().unwrap_or(0)
+    }
+
+    async fn here(&self) {
+        if self.gone.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
     }
 
     fn called(&self, name: &'static str) {
@@ -64,6 +72,7 @@ impl Queue for Port {
     }
 
     async fn dequeue_ready(&self, ask: Ask) -> Result<Vec<Leased>> {
+        self.knobs.here().await;
         pass_on!(self.dequeue_ready(ask))
     }
 
@@ -76,6 +85,7 @@ impl Queue for Port {
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
+        self.knobs.here().await;
         pass_on!(self.settle(settlements, then))
     }
 
@@ -84,6 +94,7 @@ impl Queue for Port {
     }
 
     async fn beat(&self, runner: Runner) -> Result<()> {
+        self.knobs.here().await;
         if self.knobs.mute.load(Ordering::SeqCst) {
             return Err(ReasonCode::StoreUnavailable.into());
         }
