@@ -161,7 +161,7 @@ async fn a_poison_task_is_dead_after_three_lost_attempts() {
         happened(&mut changes, &id, EventName::Claimed).await;
         knobs.gone.store(true, Ordering::SeqCst);
         let ended = runner.end_at_once().await;
-        assert_eq!(ended.unsettled, [id.clone()], "nobody hears its last word");
+        assert_eq!(ended.unsettled, std::slice::from_ref(&id), "nobody hears its last word");
         passes(secs(20)).await;
         second.client.maintain().await.unwrap();
         let record = second.status(&id).await;

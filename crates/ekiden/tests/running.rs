@@ -60,8 +60,11 @@ async fn a_handler_may_use_the_queue_that_runs_it() {
     assert_eq!(lab.count(TaskState::Cancelled).await, 4);
 }
 
+/// Payload and content type.
+type Arrived = (Bytes, Arc<str>);
+
 struct Bytewise {
-    seen: Mutex<Option<oneshot::Sender<(Bytes, Arc<str>)>>>,
+    seen: Mutex<Option<oneshot::Sender<Arrived>>>,
 }
 
 #[async_trait]

@@ -79,7 +79,7 @@ async fn an_end_at_once_waits_for_nobody() {
     passes(secs(5)).await;
     let ended = runner.end_at_once().await;
     assert_eq!(lab.ms(), 5_000);
-    assert_eq!(ended.handed_back, [id.clone()]);
+    assert_eq!(ended.handed_back, std::slice::from_ref(&id));
     assert_eq!(lab.state(&id).await, TaskState::Queued);
 }
 
