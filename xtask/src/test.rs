@@ -24,6 +24,8 @@ pub(crate) fn run(replay: Option<&str>, filters: &[String]) -> Result<(), Failur
 
 fn everything(summary: &mut Summary) {
     summary.step("fmt", || command::run(cargo(&["fmt", "--all", "--check"])));
+    // Of the benchmarks only the format: building the peers would cost every run more than it tells.
+    summary.step("benches", || command::run(cargo(&["fmt", "--manifest-path", "bench/Cargo.toml", "--check"])));
     summary.step("clippy", || command::run(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])));
     summary.step("doc", || {
         let mut doc = cargo(&["doc", "--no-deps", "--workspace"]);

@@ -1,7 +1,11 @@
 //! The `ekiden` command. Everything a person sees is printed in this crate and nowhere else.
 
+mod demo;
 mod dev;
 mod language;
+mod row;
+mod screen;
+mod table;
 
 use std::process::ExitCode;
 
@@ -23,7 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Carry a handful of demo tasks through the rules, on a store in memory (the default).
+    /// Watch a runner carry a handful of demo tasks, on a store in memory (the default).
     Dev,
 }
 
@@ -34,7 +38,7 @@ fn main() -> ExitCode {
         Command::Dev => dev::run(lang),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             anstream::eprintln!("ekiden: {error}");
             ExitCode::FAILURE

@@ -1,60 +1,249 @@
 //! `ekiden dev` as a person runs it: the real binary, its output, its end.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
-use std::process::{Command, Output};
+mod terminal;
 
-fn ekiden(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ekiden"))
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .output()
-        .expect("the binary can be run")
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use terminal::Terminal;
+
+const TASKS: [&str; 9] =
+    ["resize-photos", "call-api", "send-mail", "report", "publish", "deploy-1", "deploy-2", "deploy-3", "襷リレー"];
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden"));
+    for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
+        command.env_remove(variable);
+    }
+    command.args(arguments).env("LC_ALL", "C").env("TERM", "xterm-256color");
+    command
 }
 
-fn table(output: &Output) -> Vec<Vec<String>> {
-    let text = String::from_utf8(output.stdout.clone()).expect("the output is text");
-    let rows = text.lines().filter(|line| !line.is_empty());
-    let mut rows: Vec<Vec<String>> = rows.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect();
-    rows[1..].sort();
-    rows
+fn ekiden(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the binary can be run")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("the output is text")
+}
+
+/// The task of a line about a change.
+fn task(line: &str) -> Option<&str> {
+    line.split(' ').find_map(|part| part.strip_prefix("task="))
+}
+
+/// Times are masked and columns squeezed, for both differ from run to run; lines are gathered by task, for tasks run side
+/// by side and only the order of one task's lines is certain.
+fn stable(output: &Output) -> String {
+    let log = text(&output.stderr);
+    let of = |wanted: Option<&str>| log.lines().filter(|line| task(line) == wanted).collect::<Vec<_>>().join("\n");
+    let by_task = TASKS.map(|id| of(Some(id))).join("\n");
+    masked(&format!("{by_task}\n\n{}\n\n{}", of(None), text(&output.stdout)))
+}
+
+fn masked(text: &str) -> String {
+    let mut masked = String::new();
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let is_time = rest[..number].contains('.') && next != '.' && !rest[..number].ends_with('.');
+        let taken = if is_time { number } else { number.max(next.len_utf8()) };
+        masked.push_str(if is_time { "#.#" } else { &rest[..taken] });
+        rest = &rest[taken..];
+    }
+    while masked.contains("   ") {
+        masked = masked.replace("   ", "  ");
+    }
+    masked
 }
 
 #[test]
 fn dev_carries_every_demo_task_to_its_end() {
     let output = ekiden(&["dev"]);
-    assert!(output.status.success());
-    let rows = table(&output);
-    let expected = [
-        "TASK TYPE PHASE ATTEMPTS REASON",
-        "after-flaky succeeds succeeded 1/5",
-        "flaky fails-twice succeeded 3/5",
-        "greet succeeds succeeded 1/5",
-        "hopeless never-works dead 1/5 PERMANENT_FAILURE",
-        "lane-1 succeeds succeeded 1/5",
-        "lane-2 succeeds succeeded 1/5",
-        "lane-3 succeeds succeeded 1/5",
-        "later succeeds succeeded 1/5",
-    ];
-    assert_eq!(rows.iter().map(|row| row.join(" ")).collect::<Vec<_>>(), expected);
-    let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = |text: &str| {
-        log.lines().position(|line| line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(text))
-    };
-    assert!(line("lane-1 succeeded") < line("lane-2 running"), "a lane runs one at a time:\n{log}");
-    assert!(line("flaky succeeded") < line("after-flaky running"), "a child waits for its parent:\n{log}");
+    assert_eq!(output.status.code(), Some(0));
+    insta::assert_snapshot!("english", stable(&output));
+    let log = text(&output.stderr);
+    let line = |text: &str| log.lines().position(|line| line.contains(text)).expect("the log holds the line");
+    for (first, then) in [
+        ("task=deploy-1 state=succeeded", "task=deploy-2 state=running"),
+        ("task=deploy-2 state=succeeded", "task=deploy-3 state=running"),
+        ("task=resize-photos state=succeeded", "task=publish state=running"),
+    ] {
+        assert!(line(first) < line(then), "{first} comes before {then}:\n{log}");
+    }
 }
 
 #[test]
-fn dev_speaks_japanese_when_asked() {
+fn dev_is_what_runs_without_a_command_and_speaks_japanese_when_asked() {
     let output = ekiden(&["--lang", "ja"]);
-    assert_eq!(table(&output)[0].join(" "), "タスク 種別 フェーズ 試行 理由");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("メモリ上のデモタスク"));
+    assert_eq!(output.status.code(), Some(0));
+    insta::assert_snapshot!("japanese", stable(&output));
+}
+
+#[test]
+fn without_a_terminal_nothing_is_coloured() {
+    let output = command(&["dev"]).env("LC_ALL", "ja_JP.UTF-8").output().unwrap();
+    assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b));
+    assert!(text(&output.stdout).starts_with("タスク "), "LANG and its kin choose the language");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_fault() {
+    let mut child = command(&["dev"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+struct Running {
+    child: Child,
+    log: BufReader<std::process::ChildStderr>,
+    seen: String,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Self { child, log, seen: String::new() }
+    }
+
+    fn wait_for(&mut self, text: &str) {
+        while !self.seen.contains(text) {
+            let read = self.log.read_line(&mut self.seen).unwrap();
+            assert!(read > 0, "the log ended without {text:?}:\n{}", self.seen);
+        }
+    }
+
+    fn end(mut self) -> (ExitStatus, String, String) {
+        self.log.read_to_string(&mut self.seen).unwrap();
+        let mut table = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut table).unwrap();
+        (self.child.wait().unwrap(), self.seen, table)
+    }
+}
+
+fn send(signal: Signal, child: &Child) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// The last line names exactly the tasks that went from running back to the queue.
+fn assert_handed_back(log: &str, says: &str) {
+    let last = log.lines().last().unwrap();
+    let named: BTreeSet<&str> = last.strip_prefix(says).expect(last).split(", ").collect();
+    let back = log.lines().filter(|line| line.contains(" state=queued attempt=1/"));
+    let back: BTreeSet<&str> = back.filter_map(task).collect();
+    assert_eq!(named, back, "{log}");
+    assert!(named.contains("resize-photos"), "it was running:\n{log}");
+}
+
+#[test]
+fn ctrl_c_hands_back_what_runs_and_says_so() {
+    let mut running = Running::start(&["dev"]);
+    running.wait_for("task=resize-photos state=running");
+    send(Signal::INT, &running.child);
+    let (status, log, table) = running.end();
+    assert_eq!(status.code(), Some(130), "{log}");
+    assert_handed_back(&log, "Stopped. Handed back unfinished: ");
+    let row = table.lines().find(|line| line.starts_with("resize-photos")).unwrap();
+    assert!(row.contains("queued"), "the table shows where the tasks are left:\n{table}");
+}
+
+#[test]
+fn a_second_ctrl_c_changes_nothing() {
+    let mut running = Running::start(&["dev", "--lang", "ja"]);
+    running.wait_for("task=resize-photos state=running");
+    send(Signal::INT, &running.child);
+    send(Signal::INT, &running.child);
+    running.wait_for(" state=queued attempt=1/");
+    send(Signal::INT, &running.child);
+    let (status, log, _) = running.end();
+    assert_eq!(status.code(), Some(130), "{log}");
+    assert_handed_back(&log, "中断しました。キューに戻したタスク: ");
+}
+
+#[test]
+fn a_supervisor_that_terminates_it_gets_its_own_exit_code() {
+    let mut running = Running::start(&["dev"]);
+    running.wait_for("task=resize-photos state=running");
+    send(Signal::TERM, &running.child);
+    let (status, log, _) = running.end();
+    assert_eq!(status.code(), Some(143), "{log}");
+    assert_handed_back(&log, "Stopped. Handed back unfinished: ");
+}
+
+const HIDE_CURSOR: &str = "\x1b[?25l";
+const SHOW_CURSOR: &str = "\x1b[?25h";
+
+#[track_caller]
+fn assert_cursor_restored(written: &str) {
+    assert_eq!((written.matches(HIDE_CURSOR).count(), written.matches(SHOW_CURSOR).count()), (1, 1));
+    let last_frame = written.rfind("\x1b[J").unwrap();
+    assert!(written.find(HIDE_CURSOR).unwrap() < written.find("\x1b[J").unwrap());
+    assert!(last_frame < written.find(SHOW_CURSOR).unwrap(), "the cursor comes back after the last frame");
+}
+
+#[test]
+fn on_a_terminal_the_table_is_redrawn_in_place() {
+    let mut terminal = Terminal::run(command(&["dev"]), 80);
+    let status = terminal.wait();
+    assert_eq!(status.code(), Some(0));
+    assert_cursor_restored(&terminal.written);
+    let (up, drawn) = (format!("\x1b[{}A", TASKS.len() + 1), "\x1b[J");
+    let frames = terminal.written.matches(drawn).count();
+    assert!(frames > 5, "only {frames} frames");
+    assert_eq!(terminal.written.matches(&up).count(), frames - 1, "each frame but the first covers the one before");
+    assert!(terminal.written.contains("retry in 1."), "a countdown is seen");
+    assert!(terminal.written.contains("[===="), "a bar is seen");
+
+    let screen = terminal.screen();
+    for id in TASKS {
+        let rows: Vec<_> = screen.iter().filter(|line| line.starts_with(id)).collect();
+        assert_eq!(rows.len(), 1, "one row for {id}:\n{}", screen.join("\n"));
+        assert!(rows[0].chars().count() <= 80, "within the terminal: {}", rows[0]);
+    }
+    assert!(!terminal.written.contains("state="), "a table needs no lines beside it");
+    insta::assert_snapshot!("terminal", masked(&screen.join("\n")));
+}
+
+#[test]
+fn ctrl_c_on_a_terminal_restores_the_cursor() {
+    let mut terminal = Terminal::run(command(&["dev"]), 120);
+    terminal.wait_for("[=");
+    send(Signal::INT, &terminal.child);
+    assert_eq!(terminal.wait().code(), Some(130));
+    assert_cursor_restored(&terminal.written);
+    let screen = terminal.screen().join("\n");
+    assert!(screen.contains("Stopped. Handed back unfinished: resize-photos"), "{screen}");
+}
+
+#[test]
+fn a_terminal_that_wants_no_colour_or_knows_none_gets_lines() {
+    for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let mut wish = command(&["dev"]);
+        wish.env(name, value);
+        let mut terminal = Terminal::run(wish, 80);
+        assert_eq!(terminal.wait().code(), Some(0));
+        assert!(!terminal.written.contains('\x1b'), "{name}={value}:\n{}", terminal.written);
+        assert!(terminal.written.contains("task=send-mail state=dead"));
+    }
+}
+
+#[test]
+fn a_terminal_too_narrow_for_the_table_gets_lines() {
+    let mut terminal = Terminal::run(command(&["dev"]), 40);
+    assert_eq!(terminal.wait().code(), Some(0));
+    assert!(!terminal.written.contains(HIDE_CURSOR));
+    assert!(terminal.written.contains("task=send-mail state=dead"));
 }
 
 #[test]
 fn a_typo_is_answered_with_the_right_word_and_exit_code_2() {
     let output = ekiden(&["de"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("'dev'"));
+    assert!(text(&output.stderr).contains("'dev'"));
     assert!(output.stdout.is_empty(), "data goes to stdout, everything else to stderr");
 }

@@ -126,3 +126,84 @@ fn cancelled(task: &Task) -> Vec<Refusal> {
     let why = Refusal::new(task.state.reason.unwrap_or(ReasonCode::CancelRequested));
     ending.into_iter().chain([why]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::fixtures::{NOON, born, spec};
+    use crate::id::{GroupId, Kind, OpId, PoolName, RunnerId};
+    use crate::pool::Profile;
+    use crate::runner::RunnerStatus;
+    use crate::time::Millis;
+    use crate::transition::{Decision, Start, birth, decide};
+
+    fn runner(kind: &str, last_heartbeat: Timestamp) -> Runner {
+        Runner {
+            namespace: spec("x").namespace,
+            id: RunnerId::new("r").unwrap(),
+            started_at: NOON,
+            last_heartbeat,
+            status: RunnerStatus::Running,
+            lease: Millis::from_secs(30),
+            project_root: String::new(),
+            pools: vec![PoolName::new("pool").unwrap()],
+            kinds: vec![Kind::new(kind).unwrap()],
+        }
+    }
+
+    fn codes(task: &Task, pool: &PoolSettings, running: i64, runners: &[Runner], now: Timestamp) -> Vec<ReasonCode> {
+        let around = Surroundings { now, pool, running, runners, ahead: &[] };
+        reasons(task, &around).into_iter().map(|reason| reason.code).collect()
+    }
+
+    fn claimed(task: &Task) -> Task {
+        let holder = RunnerId::new("r").unwrap();
+        let event = Event::Claimed { claim: OpId::from_bits(1), holder, until: Until::Heartbeat, counted: false };
+        match decide(task, &event, NOON) {
+            Ok(Decision::Change(change)) => Task { spec: task.spec.clone(), state: change.state },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// R22
+    #[test]
+    fn a_type_that_no_living_runner_handles_has_no_handler() {
+        let (task, pool) = (born(spec("a")), Profile::Embedded.settings());
+        let alone = [ReasonCode::NoHandler];
+        assert_eq!(codes(&task, &pool, 0, &[], NOON), alone);
+        assert_eq!(codes(&task, &pool, 0, &[runner("other", NOON)], NOON), alone);
+        assert_eq!(codes(&task, &pool, 0, &[runner("greet", NOON - Millis::from_secs(30))], NOON), alone);
+        assert_eq!(codes(&task, &pool, 0, &[runner("greet", NOON)], NOON), [ReasonCode::WaitsForRunner]);
+    }
+
+    #[test]
+    fn every_obstacle_is_named() {
+        let mut wish = spec("a");
+        wish.run_at = Some(NOON + Millis::from_secs(1));
+        let pool = PoolSettings { paused: true, running_max: Some(2), ..Profile::Embedded.settings() };
+        let all = [ReasonCode::NotDue, ReasonCode::PoolPaused, ReasonCode::PoolFull, ReasonCode::NoHandler];
+        assert_eq!(codes(&born(wish), &pool, 2, &[], NOON), all);
+    }
+
+    #[test]
+    fn a_running_task_tells_whether_its_runner_lives() {
+        let (task, pool) = (claimed(&born(spec("a"))), Profile::Embedded.settings());
+        let late = NOON + Millis::from_secs(30);
+        assert_eq!(codes(&task, &pool, 0, &[runner("greet", NOON)], NOON), [ReasonCode::AttemptRunning]);
+        assert_eq!(codes(&task, &pool, 0, &[runner("greet", NOON)], late), [ReasonCode::RunnerSilent]);
+    }
+
+    #[test]
+    fn what_is_held_says_for_what() {
+        let pool = Profile::Embedded.settings();
+        let held = |change: fn(&mut crate::task::Spec)| {
+            let mut wish = spec("a");
+            change(&mut wish);
+            let state = birth(&wish, Start::Held, vec![], NOON).state;
+            codes(&Task { spec: wish.into(), state }, &pool, 0, &[], NOON)
+        };
+        assert_eq!(held(|_| {}), [ReasonCode::TaskHeld]);
+        assert_eq!(held(|wish| wish.after_group = GroupId::new("g").ok()), [ReasonCode::GroupOpen]);
+    }
+}

@@ -1,6 +1,7 @@
 //! Names of things. An id is checked once, when it is made; after that every holder may trust it.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,6 +44,12 @@ macro_rules! text_ids {
             /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+
+            /// The text itself, shared: names of records are made of ids, and a copy of each would cost every write.
+            #[allow(dead_code, reason = "not every sort of id names a record")]
+            pub(crate) fn share(&self) -> Arc<str> {
+                self.0.clone()
             }
         }
 
@@ -111,8 +118,40 @@ text_ids! {
 impl TaskId {
     /// A new id that sorts by creation: `task-` and a version 7 uuid from the given moment and 10 random bytes.
     pub fn generate(now: Timestamp, random: &[u8; 10]) -> Self {
-        Self(Arc::from(format!("task-{}", v7(now, random))))
+        Self::from_bits(v7(now, random).as_u128())
     }
+
+    /// The generated id with these bits: `task-` and a uuid in lower case.
+    pub fn from_bits(bits: u128) -> Self {
+        let mut text = [0; GENERATED_BYTES];
+        Self(Arc::from(write_generated(bits, &mut text)))
+    }
+
+    /// The bits of a text that is a generated id; `None` for every other text. Among generated ids bits sort like texts,
+    /// so a store may keep them instead.
+    pub fn bits_of(text: &str) -> Option<u128> {
+        let digits = text.strip_prefix(GENERATED_PREFIX).filter(|_| text.len() == GENERATED_BYTES)?;
+        let canonical = !digits.bytes().any(|byte| byte.is_ascii_uppercase());
+        Uuid::try_parse(digits).ok().filter(|_| canonical).map(|uuid| uuid.as_u128())
+    }
+
+    /// Compares a generated id, given by its bits, with any text.
+    pub fn compare_bits(bits: u128, text: &str) -> Ordering {
+        let mut own = [0; GENERATED_BYTES];
+        write_generated(bits, &mut own).cmp(text)
+    }
+}
+
+const GENERATED_PREFIX: &str = "task-";
+
+/// 41: the prefix and the 36 characters of a uuid.
+const GENERATED_BYTES: usize = GENERATED_PREFIX.len() + uuid::fmt::Hyphenated::LENGTH;
+
+fn write_generated(bits: u128, text: &mut [u8; GENERATED_BYTES]) -> &str {
+    let (prefix, digits) = text.split_at_mut(GENERATED_PREFIX.len());
+    prefix.copy_from_slice(GENERATED_PREFIX.as_bytes());
+    Uuid::from_u128(bits).hyphenated().encode_lower(digits);
+    std::str::from_utf8(text).expect("prefix and hexadecimal digits are text")
 }
 
 /// Names one commit or claim. A caller makes it, and repeats it when a reply got lost, so that nothing happens twice.
@@ -175,5 +214,20 @@ mod tests {
         let late = TaskId::generate(Timestamp::from_millis(1_001), &[0; 10]);
         assert!(early < late);
         assert_eq!(early.as_str().len(), "task-".len() + 36);
+    }
+
+    #[test]
+    fn bits_stand_for_generated_ids_and_for_no_others() {
+        let id = TaskId::generate(Timestamp::from_millis(1_794_744_000_000), &[0xab; 10]);
+        let bits = TaskId::bits_of(id.as_str()).unwrap();
+        assert_eq!(TaskId::from_bits(bits), id);
+        assert_eq!(TaskId::compare_bits(bits, id.as_str()), Ordering::Equal);
+        assert_eq!(TaskId::compare_bits(bits, "task"), Ordering::Greater);
+        assert_eq!(TaskId::compare_bits(bits, "task-f"), Ordering::Less);
+        let simple = format!("task-{}", Uuid::from_u128(bits).simple());
+        let upper = format!("task-{}", id.as_str().get(5..).unwrap().to_uppercase());
+        for other in [simple.as_str(), upper.as_str(), "task-", "task-1", "", &format!("{id} "), &format!("{id}x")] {
+            assert_eq!(TaskId::bits_of(other), None, "{other:?}");
+        }
     }
 }

@@ -70,32 +70,32 @@ pub struct Key {
 }
 
 impl Key {
-    fn new(kind: RecordKind, namespace: &Namespace, name: &str) -> Self {
-        Self { kind, namespace: namespace.clone(), name: Arc::from(name) }
+    fn new(kind: RecordKind, namespace: &Namespace, name: Arc<str>) -> Self {
+        Self { kind, namespace: namespace.clone(), name }
     }
 
     fn pair(kind: RecordKind, namespace: &Namespace, first: &str, second: &str) -> Self {
-        Self::new(kind, namespace, &format!("{first}{SEPARATOR}{second}"))
+        Self::new(kind, namespace, Arc::from(format!("{first}{SEPARATOR}{second}")))
     }
 
     /// A task's key.
     pub fn task(namespace: &Namespace, id: &TaskId) -> Self {
-        Self::new(RecordKind::Task, namespace, id.as_str())
+        Self::new(RecordKind::Task, namespace, id.share())
     }
 
     /// A runner's key.
     pub fn runner(namespace: &Namespace, id: &RunnerId) -> Self {
-        Self::new(RecordKind::Runner, namespace, id.as_str())
+        Self::new(RecordKind::Runner, namespace, id.share())
     }
 
     /// The key of a pool's settings.
     pub fn pool(namespace: &Namespace, pool: &PoolName) -> Self {
-        Self::new(RecordKind::Pool, namespace, pool.as_str())
+        Self::new(RecordKind::Pool, namespace, pool.share())
     }
 
     /// A lane's key.
     pub fn lane(namespace: &Namespace, lane: &LaneKey) -> Self {
-        Self::new(RecordKind::Lane, namespace, lane.as_str())
+        Self::new(RecordKind::Lane, namespace, lane.share())
     }
 
     /// The key of the member with this number. Twenty digits hold any number and sort like it.
@@ -110,22 +110,22 @@ impl Key {
 
     /// The key of a unique key's record.
     pub fn unique(namespace: &Namespace, key: &UniqueKey) -> Self {
-        Self::new(RecordKind::Unique, namespace, key.as_str())
+        Self::new(RecordKind::Unique, namespace, key.share())
     }
 
     /// The key of an idempotency key's record.
     pub fn idempotency(namespace: &Namespace, key: &IdempotencyKey) -> Self {
-        Self::new(RecordKind::Idempotency, namespace, key.as_str())
+        Self::new(RecordKind::Idempotency, namespace, key.share())
     }
 
     /// A schedule's key.
     pub fn schedule(namespace: &Namespace, id: &ScheduleId) -> Self {
-        Self::new(RecordKind::Schedule, namespace, id.as_str())
+        Self::new(RecordKind::Schedule, namespace, id.share())
     }
 
     /// A sweep's key.
     pub fn sweep(namespace: &Namespace, id: &SweepId) -> Self {
-        Self::new(RecordKind::Sweep, namespace, id.as_str())
+        Self::new(RecordKind::Sweep, namespace, id.share())
     }
 
     /// The key of a signal.

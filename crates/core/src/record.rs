@@ -92,6 +92,18 @@ impl Record {
         }
     }
 
+    /// Whether the record may stand under this key: [`Self::natural_key`], compared without making it.
+    pub fn belongs_under(&self, key: &Key) -> bool {
+        match self {
+            Self::Task(task) => {
+                key.kind == RecordKind::Task
+                    && key.namespace == task.spec.namespace
+                    && *key.name == *task.spec.id.as_str()
+            }
+            _ => self.natural_key(&key.namespace).is_none_or(|natural| natural == *key),
+        }
+    }
+
     /// The task, if it is one.
     pub fn as_task(&self) -> Option<&Arc<Task>> {
         if let Self::Task(task) = self { Some(task) } else { None }

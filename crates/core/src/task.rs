@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -91,8 +91,10 @@ pub struct TaskEnvelope {
 /// The media type of payloads unless somebody says otherwise.
 pub const JSON: &str = "application/json";
 
+/// One text for all: nearly every task has it.
 fn json_type() -> Arc<str> {
-    Arc::from(JSON)
+    static SHARED: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(JSON));
+    SHARED.clone()
 }
 
 fn is_json_type(content_type: &str) -> bool {
@@ -389,11 +391,48 @@ pub struct State {
 }
 
 impl State {
+    /// A copy to go on from, with room for the lines that the next change adds: lists are short, and a list that grows
+    /// by doubling would be mostly empty.
+    pub(crate) fn copy_with_room(&self, attempts: usize, lines: usize) -> Self {
+        Self {
+            phase: self.phase,
+            attempts: self.attempts,
+            execution_no: self.execution_no,
+            crashes: self.crashes,
+            next_run_at: self.next_run_at,
+            promoted: self.promoted,
+            place: self.place,
+            lease: self.lease.clone(),
+            late: self.late.clone(),
+            waits_for: self.waits_for.clone(),
+            has_dependents: self.has_dependents,
+            retried_as: self.retried_as.clone(),
+            question: self.question.clone(),
+            answer: self.answer.clone(),
+            last_error: self.last_error.clone(),
+            reason: self.reason,
+            result: self.result.clone(),
+            progress: self.progress.clone(),
+            updated_at: self.updated_at,
+            started_at: self.started_at,
+            finished_at: self.finished_at,
+            recent: with_room(&self.recent, attempts),
+            outcomes: self.outcomes,
+            history: with_room(&self.history, lines),
+        }
+    }
+
     /// The attempt that has not ended, if any.
     pub fn running_attempt(&self) -> Option<&Attempt> {
         let token = self.lease.as_ref()?.token;
         self.recent.iter().rev().find(|attempt| attempt.execution_no == token.0)
     }
+}
+
+fn with_room<T: Clone>(list: &[T], more: usize) -> Vec<T> {
+    let mut copy = Vec::with_capacity(list.len() + more);
+    copy.extend_from_slice(list);
+    copy
 }
 
 /// A task as stored.

@@ -89,7 +89,7 @@ pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) 
         finished_at: None,
         recent: Vec::new(),
         outcomes: Default::default(),
-        history: Vec::new(),
+        history: Vec::with_capacity(1),
     };
     let mut effects = Effects::default();
     if start == Start::Released && spec.after_group.is_none() {
@@ -186,7 +186,9 @@ impl<'a> Moment<'a> {
     }
 
     fn outline(&self) -> Outline<'a> {
-        Outline { spec: &self.task.spec, state: self.state().clone(), effects: Effects::default(), now: self.now }
+        let attempts = usize::from(self.name == EventName::Claimed);
+        let state = self.state().copy_with_room(attempts, 1);
+        Outline { spec: &self.task.spec, state, effects: Effects::default(), now: self.now }
     }
 
     fn change(&self, mut next: Outline<'_>, note: Option<Arc<str>>) -> Decision {

@@ -91,6 +91,11 @@ impl Announcer {
         Subscription { namespace, changes: self.changes.subscribe() }
     }
 
+    /// Whether telling is worth an effort.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.changes.receiver_count() > 0 || !self.observers.is_empty()
+    }
+
     /// Tells of the task's latest change.
     pub(crate) fn tell(&self, task: &Task) {
         let event = task.state.history.last().map(|line| line.event);
@@ -106,8 +111,7 @@ impl Announcer {
     }
 
     fn pass_on(&self, task: &Task, event: Option<EventName>) {
-        let watched = self.changes.receiver_count() > 0;
-        if !watched && self.observers.is_empty() {
+        if !self.is_heard() {
             return;
         }
         let change = TaskChange {
@@ -126,10 +130,8 @@ impl Announcer {
         for observer in &self.observers {
             observer.observe(&change);
         }
-        if watched {
-            // Nobody listening any more is as good as nobody listening.
-            let _ = self.changes.send(change);
-        }
+        // Nobody listening is as good as somebody who heard it.
+        let _ = self.changes.send(change);
     }
 }
 

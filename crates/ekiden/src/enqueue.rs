@@ -10,6 +10,7 @@ use ekiden_core::id::{GroupId, IdempotencyKey, LaneKey, PoolName, SessionId, Tas
 use ekiden_core::lane::{Hold, LaneSpec};
 use ekiden_core::order::Priority;
 use ekiden_core::pool::{Keep, Timeout};
+use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::retry::RetryPolicy;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::Start;
@@ -44,22 +45,24 @@ impl EnqueueBuilder {
         self
     }
 
-    fn try_with(mut self, change: impl FnOnce(&mut NewTask) -> Result<()>) -> Self {
-        let outcome = self.task.as_mut().map_err(|error| error.clone()).and_then(change);
-        if let Err(error) = outcome {
-            self.task = Err(error);
+    fn checked<T>(mut self, value: Result<T, Refusal>, set: impl FnOnce(&mut NewTask, T)) -> Self {
+        match (&mut self.task, value) {
+            (Ok(task), Ok(value)) => set(task, value),
+            (Ok(_), Err(refusal)) => self.task = Err(refusal.into()),
+            // The first mistake is the one to tell.
+            (Err(_), _) => {}
         }
         self
     }
 
     /// A name of your own instead of a made one. Handing in a second task of the same name is refused.
     pub fn id(self, id: impl AsRef<str>) -> Self {
-        self.try_with(|task| Ok(task.task.id = TaskId::new(id)?))
+        self.checked(TaskId::new(id), |task, id| task.task.id = id)
     }
 
     /// The line that it stands in; `default` if nobody says.
     pub fn pool(self, pool: impl AsRef<str>) -> Self {
-        self.try_with(|task| Ok(task.pool = PoolName::new(pool)?))
+        self.checked(PoolName::new(pool), |task, pool| task.pool = pool)
     }
 
     /// For people.
@@ -89,7 +92,7 @@ impl EnqueueBuilder {
 
     /// Higher first, from −100 to 100: low −10, normal 0, high 10, urgent 20.
     pub fn priority(self, priority: i32) -> Self {
-        self.try_with(|task| Ok(task.priority = Priority::new(priority)?))
+        self.checked(Priority::new(priority), |task, priority| task.priority = priority)
     }
 
     /// No second open task with this key: a second enqueue finds the first one's task.
@@ -103,27 +106,26 @@ impl EnqueueBuilder {
     }
 
     fn unique_while(self, key: impl AsRef<str>, hold: UniqueHold) -> Self {
-        self.try_with(|task| Ok(task.unique = Some(Unique { key: UniqueKey::new(key)?, hold })))
+        self.checked(UniqueKey::new(key), |task, key| task.unique = Some(Unique { key, hold }))
     }
 
     /// A repeated request with this key finds the first one's task, for a day, whatever became of it.
     pub fn idempotency_key(self, key: impl AsRef<str>) -> Self {
-        self.try_with(|task| Ok(task.idempotency = Some(IdempotencyKey::new(key)?)))
+        self.checked(IdempotencyKey::new(key), |task, key| task.idempotency = Some(key))
     }
 
     /// Tasks with one serial key run one at a time, in the order in which they were handed in.
     pub fn serial_key(self, key: impl AsRef<str>) -> Self {
-        self.try_with(|task| Ok(task.lane = Some(LaneSpec::serial(LaneKey::new(key)?))))
+        self.checked(LaneKey::new(key), |task, key| task.lane = Some(LaneSpec::serial(key)))
     }
 
     /// At most so many tasks with this key run at once.
     pub fn at_most(self, width: u32, key: impl AsRef<str>) -> Self {
-        self.try_with(|task| {
-            let lane = LaneSpec { key: LaneKey::new(key)?, width, hold: Hold::WhileRunning };
-            lane.check()?;
-            task.lane = Some(lane);
-            Ok(())
-        })
+        let lane = LaneKey::new(key).and_then(|key| {
+            let lane = LaneSpec { key, width, hold: Hold::WhileRunning };
+            lane.check().map(|()| lane)
+        });
+        self.checked(lane, |task, lane| task.lane = Some(lane))
     }
 
     /// Waits until these have succeeded.
@@ -133,7 +135,7 @@ impl EnqueueBuilder {
 
     /// Waits until every task of the group has ended. Hand the group's first tasks in before.
     pub fn after_group(self, group: impl AsRef<str>) -> Self {
-        self.try_with(|task| Ok(task.after_group = Some(GroupId::new(group)?)))
+        self.checked(GroupId::new(group), |task, group| task.after_group = Some(group))
     }
 
     /// What becomes of it when something that it waits for does not succeed. It stays blocked if nobody says.
@@ -143,12 +145,12 @@ impl EnqueueBuilder {
 
     /// Its group.
     pub fn group(self, group: impl AsRef<str>) -> Self {
-        self.try_with(|task| Ok(task.group = Some(GroupId::new(group)?)))
+        self.checked(GroupId::new(group), |task, group| task.group = Some(group))
     }
 
     /// Its session.
     pub fn session(self, session: impl AsRef<str>) -> Self {
-        self.try_with(|task| Ok(task.session = Some(SessionId::new(session)?)))
+        self.checked(SessionId::new(session), |task, session| task.session = Some(session))
     }
 
     /// Free text by name.
@@ -187,7 +189,7 @@ impl IntoFuture for EnqueueBuilder {
         let Self { client, task } = self;
         Box::pin(async move {
             let mut answers = client.queue().enqueue(vec![task?]).await;
-            answers.pop().unwrap_or_else(|| Err(Error::from(ekiden_core::reason::ReasonCode::StoreOutcomeUnknown)))
+            answers.pop().unwrap_or_else(|| Err(Error::from(ReasonCode::StoreOutcomeUnknown)))
         })
     }
 }

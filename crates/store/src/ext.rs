@@ -45,6 +45,9 @@ impl From<StoreError> for PlanError {
     }
 }
 
+/// One answer a plan, and the claim's where one was asked for.
+pub type RunAndClaimed<D> = (Vec<Result<D, PlanError>>, Option<Result<Claimed, StoreError>>);
+
 /// Sugar over [`Store`].
 pub trait StoreExt: Store {
     /// Carries out a plan: reads what it needs, commits, and drafts again when others were faster.
@@ -100,14 +103,13 @@ pub trait StoreExt: Store {
 
     /// Carries out many plans, beginning with records that the caller has read already, and then claims. The claim goes with
     /// the first commits in one call, behind them, where the store gets any.
-    fn run_all_and_claim<P: Plan + Sync>(
+    fn run_all_and_claim<P: Plan + Send + Sync>(
         &self,
         plans: Vec<(OpId, P, View)>,
         claim: Option<Claim>,
         now: Timestamp,
-    ) -> impl Future<Output = (Vec<Result<P::Done, PlanError>>, Option<Result<Claimed, StoreError>>)> + Send
+    ) -> impl Future<Output = RunAndClaimed<P::Done>> + Send
     where
-        P: Send,
         P::Done: Send,
     {
         async move {

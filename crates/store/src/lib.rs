@@ -63,7 +63,7 @@ mod query;
 mod store;
 
 pub use error::{Happened, StoreError};
-pub use ext::{PlanError, StoreExt};
+pub use ext::{PlanError, RunAndClaimed, StoreExt};
 pub use memory::MemoryStore;
 pub use op::{Answer, Applied, Claimed, Conflict, Op, Outcome};
 pub use query::{CountScope, Counts, DueEntry, DueQuery, ListOrder, Page, RecordQuery, TaskQuery};

@@ -33,6 +33,8 @@ pub enum Law {
     LaneOrder,
     /// Fencing tokens rise, and no task has two live holders.
     Tokens,
+    /// A cancelled attempt is called ended only when it has ended.
+    EndedEarly,
 }
 
 impl fmt::Display for Law {
@@ -48,6 +50,7 @@ impl fmt::Display for Law {
             Self::LaneOverlap => "a lane never runs more than its width",
             Self::LaneOrder => "a serial lane keeps its order",
             Self::Tokens => "tokens rise and a task has one holder",
+            Self::EndedEarly => "a cancelled attempt is called ended when it has ended",
         })
     }
 }

@@ -4,8 +4,11 @@
 
 mod checker;
 mod facts;
+pub mod fleet;
 mod history;
 mod laws;
+mod recorded;
+mod severed;
 mod shuffled;
 mod timeline;
 pub mod workload;
@@ -13,4 +16,6 @@ pub mod workload;
 pub use checker::{Law, Violation, check, verdict};
 pub use facts::{Ack, Call, EnqueueFacts, FinalState, FinalTask, Grant, Note, Reply};
 pub use history::{Client, History, Line, Pending, Recorder, What};
+pub use recorded::Recorded;
+pub use severed::{Line as StoreLine, Severed};
 pub use shuffled::Shuffled;

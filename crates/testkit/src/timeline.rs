@@ -93,8 +93,10 @@ pub(crate) struct Life<'a> {
     pub(crate) cancels: Vec<Op<'a>>,
     pub(crate) retries: Vec<Op<'a>>,
     pub(crate) purges: Vec<Op<'a>>,
-    /// Lost leases and ended attempts: what lets a successor run although this attempt never settled.
+    /// Lost leases: what lets a successor run although this attempt never settled.
     pub(crate) releases: Vec<(Op<'a>, Option<Token>)>,
+    /// Ended attempts of cancelled tasks. They excuse nothing: who says that the work has ended must not work any more.
+    pub(crate) stops: Vec<(Op<'a>, Token)>,
     pub(crate) executions: Vec<Execution<'a>>,
     pub(crate) last: Option<&'a FinalTask>,
 }
@@ -189,7 +191,7 @@ impl<'a> Timeline<'a> {
             Call::Retry { .. } => life.retries.push(op),
             Call::Purge { .. } => life.purges.push(op),
             Call::LeaseLost { token, .. } => life.releases.push((op, *token)),
-            Call::EndAttempt { token, .. } => life.releases.push((op, Some(*token))),
+            Call::EndAttempt { token, .. } => life.stops.push((op, *token)),
             Call::Claim { .. } => {}
         }
     }

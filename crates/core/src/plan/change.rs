@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::id::{LaneKey, Namespace, RunnerId, SweepId, TaskId};
 use crate::key::{Key, RecordKind};
 use crate::lane::{Lane, LaneMember, LaneSpec, Place, take_place};
-use crate::lease::Evidence;
+use crate::lease::{Evidence, Lease};
 use crate::plan::draft::{Draft, Lanes};
 use crate::plan::view::PageNeed;
 use crate::plan::{Plan, Stop};
@@ -73,6 +73,13 @@ fn check_death(draft: &Draft<'_>, namespace: &Namespace, runner: &RunnerId) -> R
     }
 }
 
+/// What a change must know of the task as it was. A new task was nowhere.
+#[derive(Default)]
+pub(crate) struct Before<'a> {
+    place: Place,
+    lease: Option<&'a Lease>,
+}
+
 fn check_sizes(event: &Event) -> Result<(), Refusal> {
     use crate::limits::{QUESTION_BYTES_MAX, RESULT_BYTES_MAX};
     use crate::task::check_bytes;
@@ -98,12 +105,23 @@ impl Draft<'_> {
         }
     }
 
-    /// Writes a decided change. The order matters: who leaves makes room before anybody joins.
+    /// Writes a decided change of a task that is there.
     pub(crate) fn change(&mut self, key: &Key, before: &Task, change: Change) -> Result<Arc<Task>, Stop> {
+        let was = Before { place: before.state.place, lease: before.state.lease.as_ref() };
+        self.write_change(key, &before.spec, &was, change)
+    }
+
+    /// Writes a decided change. The order matters: who leaves makes room before anybody joins.
+    pub(crate) fn write_change(
+        &mut self,
+        key: &Key,
+        spec: &Arc<Spec>,
+        before: &Before<'_>,
+        change: Change,
+    ) -> Result<Arc<Task>, Stop> {
         let Change { mut state, effects } = change;
-        let spec = &before.spec;
         if let Some(lane) = spec.lane.as_ref().filter(|_| effects.leave_lane) {
-            self.leave_lane(spec, lane, before.state.place)?;
+            self.leave_lane(spec, lane, before.place)?;
         }
         if let Some(lane) = spec.lane.as_ref().filter(|_| effects.join_lane) {
             state.place = self.join_lane(spec, lane)?;
@@ -117,7 +135,7 @@ impl Draft<'_> {
         Ok(after)
     }
 
-    fn write_effects(&mut self, before: &Task, after: &Task, effects: Effects) -> Result<(), Stop> {
+    fn write_effects(&mut self, before: &Before<'_>, after: &Task, effects: Effects) -> Result<(), Stop> {
         let spec = &after.spec;
         if effects.uncount {
             self.add(Key::running(&spec.namespace, &spec.pool), -1);
@@ -135,7 +153,7 @@ impl Draft<'_> {
                 self.take_unique(spec, unique)?;
             }
         }
-        if let Some(lease) = before.state.lease.as_ref().filter(|_| effects.signal) {
+        if let Some(lease) = before.lease.filter(|_| effects.signal) {
             let signal =
                 Signal { runner: lease.holder.clone(), task: spec.id.clone(), token: lease.token, at: self.now() };
             let key = Key::signal(&spec.namespace, &lease.holder, &spec.id);

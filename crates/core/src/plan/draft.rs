@@ -1,6 +1,5 @@
 //! A commit in the making. It reads through its own writes to the view, and remembers for each write what was read.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::commit::{Action, Commit, Expect, Write};
@@ -20,7 +19,8 @@ pub struct Draft<'v> {
     view: &'v View,
     now: Timestamp,
     lanes: Lanes,
-    writes: BTreeMap<Key, Pending>,
+    /// In no order; so few, at most 25, are found by looking at each.
+    writes: Vec<(Key, Pending)>,
 }
 
 /// What becomes of those who wait when a place in a lane gets free.
@@ -52,7 +52,7 @@ enum Change {
 impl<'v> Draft<'v> {
     /// An empty draft over what was read, for the commit of this name.
     pub fn new(id: OpId, view: &'v View, now: Timestamp) -> Self {
-        Self { id, view, now, lanes: Lanes::Admit, writes: BTreeMap::new() }
+        Self { id, view, now, lanes: Lanes::Admit, writes: Vec::new() }
     }
 
     /// Drafts a plan and makes the commit of it. `None` when the plan is content with things as they are.
@@ -103,7 +103,7 @@ impl<'v> Draft<'v> {
 
     /// A record as it will be after this draft.
     pub fn record(&self, key: &Key) -> Result<Option<Record>, Stop> {
-        match self.writes.get(key) {
+        match self.pending(key) {
             Some(Pending::Guarded(Change::Put(record))) => Ok(Some(record.clone())),
             Some(Pending::Guarded(Change::Delete) | Pending::Blind(Change::Delete)) => Ok(None),
             _ => Ok(self.read(key)?.map(|versioned| versioned.record.clone())),
@@ -120,7 +120,7 @@ impl<'v> Draft<'v> {
         let page = self.view.page(need).ok_or_else(|| Stop::Need(vec![Need::Page(need.clone())]))?;
         let deleted = |versioned: &&Versioned| {
             matches!(
-                self.writes.get(&versioned.key),
+                self.pending(&versioned.key),
                 Some(Pending::Guarded(Change::Delete) | Pending::Blind(Change::Delete))
             )
         };
@@ -135,46 +135,62 @@ impl<'v> Draft<'v> {
 
     /// Writes a record, guarded by what was read.
     pub fn put(&mut self, key: Key, record: impl Into<Record>) {
-        self.writes.insert(key, Pending::Guarded(Change::Put(record.into())));
+        self.set(key, Pending::Guarded(Change::Put(record.into())));
     }
 
     /// Deletes a record, guarded by what was read.
     pub fn delete(&mut self, key: Key) {
-        self.writes.insert(key, Pending::Guarded(Change::Delete));
+        self.set(key, Pending::Guarded(Change::Delete));
     }
 
     /// Deletes a record whatever is there. For records that only this task can own. What this draft itself would put is no
     /// such record yet: another may own it by the time of the commit, so its guard stays.
     pub fn delete_blind(&mut self, key: Key) {
-        let pending = match self.writes.get(&key) {
+        let pending = match self.pending(&key) {
             Some(Pending::Guarded(_)) => Pending::Guarded(Change::Delete),
             _ => Pending::Blind(Change::Delete),
         };
-        self.writes.insert(key, pending);
+        self.set(key, pending);
     }
 
     /// Makes the commit depend on a record that it does not change.
     pub fn check(&mut self, key: Key) {
-        self.writes.entry(key).or_insert(Pending::Guarded(Change::Check));
+        if self.pending(&key).is_none() {
+            self.set(key, Pending::Guarded(Change::Check));
+        }
     }
 
     /// Adds to a counter.
     pub fn add(&mut self, key: Key, by: i64) {
-        let slot = self.writes.entry(key).or_insert(Pending::Blind(Change::Add(0)));
-        if let Pending::Blind(Change::Add(sum)) = slot {
-            *sum += by;
+        match self.writes.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, Pending::Blind(Change::Add(sum)))) => *sum += by,
+            Some(_) => {}
+            None => self.set(key, Pending::Blind(Change::Add(by))),
         }
     }
 
-    /// The commit, if there is anything to write.
-    pub fn commit(self) -> Result<Option<Commit>, Stop> {
+    /// The commit, if there is anything to write. Its writes stand in the order of their keys.
+    pub fn commit(mut self) -> Result<Option<Commit>, Stop> {
         if self.writes.is_empty() {
             return Ok(None);
         }
-        let view = self.view;
-        let writes = self.writes.into_iter().filter_map(|(key, pending)| write(view, key, pending).transpose());
-        let writes = writes.collect::<Result<Vec<_>, Stop>>()?;
+        self.writes.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let mut writes = Vec::with_capacity(self.writes.len());
+        for (key, pending) in self.writes {
+            writes.extend(write(self.view, key, pending)?);
+        }
         Ok(Some(Commit::new(self.id, writes)?))
+    }
+
+    fn pending(&self, key: &Key) -> Option<&Pending> {
+        self.writes.iter().find(|(known, _)| known == key).map(|(_, pending)| pending)
+    }
+
+    fn set(&mut self, key: Key, pending: Pending) {
+        match self.writes.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => *known = pending,
+            None => self.writes.push((key, pending)),
+        }
     }
 
     fn read(&self, key: &Key) -> Result<Option<&'v Versioned>, Stop> {
@@ -201,7 +217,10 @@ fn write(view: &View, key: Key, pending: Pending) -> Result<Option<Write>, Stop>
         Change::Delete => Action::Delete,
         Change::Add(0) => return Ok(None),
         Change::Add(by) => Action::Add(by),
-        Change::Put(record) => Action::Put(record.clone(), Index::of(&key, &record)),
+        Change::Put(record) => {
+            let index = Index::of(&key, &record);
+            Action::Put(record, index)
+        }
     };
     Ok(Some(Write { key, expect, action }))
 }

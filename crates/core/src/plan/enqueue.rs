@@ -9,6 +9,7 @@ use crate::id::{IdempotencyKey, TaskId};
 use crate::key::{Key, RecordKind};
 use crate::lane::LaneSpec;
 use crate::limits;
+use crate::plan::change::Before;
 use crate::plan::draft::Draft;
 use crate::plan::view::PageNeed;
 use crate::plan::{Plan, Stop};
@@ -73,8 +74,7 @@ impl Plan for Enqueue {
         self.supersede(draft)?;
         let parents = unfinished(draft, spec, &self.parents)?;
         let change = birth(spec, self.start, parents.all(), draft.now());
-        let newborn = Task { spec: spec.clone(), state: change.state.clone() };
-        let mut task = draft.change(&key, &newborn, change)?;
+        let mut task = draft.write_change(&key, spec, &Before::default(), change)?;
         if let Some(group) = &spec.after_group {
             let group = TaskFilter { group: Some(group.clone()), ..TaskFilter::all(spec.namespace.clone()) };
             let work = SweepWork::Await { group, then: spec.id.clone(), failed: 0 };

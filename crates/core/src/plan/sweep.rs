@@ -125,6 +125,10 @@ impl SweepStep {
         for key in &keys {
             let Some(member) = draft.task(key)? else { continue };
             if !member.state.phase.is_final() {
+                // Looked at early, because somebody thought that it might be time: nothing needs to be written.
+                if sweep.due_at() > draft.now() {
+                    return Ok(Swept::On(self.seen.clone()));
+                }
                 let next_at = Some(sweep.next_look(draft.now()));
                 return Ok(self.go_on(draft, Sweep { next_at, ..sweep.clone() }));
             }

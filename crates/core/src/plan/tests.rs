@@ -1,5 +1,7 @@
 //! Laws of the plans, on a map that stands for a store: what they read, what they write together, how many writes they make.
 
+mod settings;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

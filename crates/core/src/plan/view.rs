@@ -28,23 +28,35 @@ pub struct PageNeed {
     pub limit: usize,
 }
 
+/// 8: what most plans read. So few are found faster by looking at each, and cost no tree.
+const FEW: usize = 8;
+
 /// Records as read.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    records: BTreeMap<Key, Option<Versioned>>,
+    /// The first [`FEW`].
+    few: Vec<(Key, Option<Versioned>)>,
+    /// All others.
+    more: BTreeMap<Key, Option<Versioned>>,
     pages: BTreeMap<PageNeed, Vec<Versioned>>,
 }
 
 impl View {
     /// Adds what was found under a key, or that nothing was.
     pub fn insert(&mut self, key: Key, found: Option<Versioned>) {
-        self.records.insert(key, found);
+        if let Some((_, known)) = self.few.iter_mut().find(|(known, _)| *known == key) {
+            *known = found;
+        } else if self.few.len() < FEW {
+            self.few.push((key, found));
+        } else {
+            self.more.insert(key, found);
+        }
     }
 
     /// Adds a page, and the records on it.
     pub fn insert_page(&mut self, need: PageNeed, found: Vec<Versioned>) {
         for versioned in &found {
-            self.records.insert(versioned.key.clone(), Some(versioned.clone()));
+            self.insert(versioned.key.clone(), Some(versioned.clone()));
         }
         self.pages.insert(need, found);
     }
@@ -52,12 +64,13 @@ impl View {
     /// A view of one record.
     #[must_use]
     pub fn with(mut self, versioned: Versioned) -> Self {
-        self.records.insert(versioned.key.clone(), Some(versioned));
+        self.insert(versioned.key.clone(), Some(versioned));
         self
     }
 
     pub(crate) fn record(&self, key: &Key) -> Option<&Option<Versioned>> {
-        self.records.get(key)
+        let few = self.few.iter().find(|(known, _)| known == key).map(|(_, found)| found);
+        few.or_else(|| self.more.get(key))
     }
 
     pub(crate) fn page(&self, need: &PageNeed) -> Option<&[Versioned]> {

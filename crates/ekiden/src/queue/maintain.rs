@@ -1,17 +1,22 @@
 //! Maintenance without a leader: what is due is done by whoever looks first, and a guarded write makes that safe.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ekiden_core::event::Event;
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{Namespace, RunnerId};
+use ekiden_core::id::{GroupId, Namespace, OpId, RunnerId, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::lease::Evidence;
 use ekiden_core::limits;
 use ekiden_core::plan::{
-    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, Swept, Tick, due_event,
+    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, SweepItem, SweepStep, Swept,
+    Tick, due_event,
 };
 use ekiden_core::record::Record;
 use ekiden_core::runner::{Runner, RunnerStatus, Silence};
+use ekiden_core::sweep::{Sweep, SweepWork};
+use ekiden_core::task::Task;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::{DueEntry, DueQuery, PlanError, StoreExt, TaskQuery};
 
@@ -147,25 +152,55 @@ impl StoreQueue {
     }
 
     async fn sweep_on(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
-        for entry in self.due(namespace, DueIndex::Sweep, done).await? {
+        let mut sweeps = locked(&self.groups).take(namespace);
+        sweeps.extend(self.due(namespace, DueIndex::Sweep, done).await?.into_iter().map(|entry| entry.key));
+        for sweep in sweeps {
             for step in 0..STEPS_A_ROUND {
-                let limit = limits::SWEEP_ITEMS_MAX;
-                let next = self.read(|| self.store.sweep_step(entry.key.clone(), limit, || self.task_id())).await?;
-                let Some(next) = next else { break };
-                let before = (next.seen.cursor.clone(), next.seen.changed);
-                let Some(swept) = self.each(vec![next]).await?.pop() else { break };
-                done.swept += 1;
-                match swept {
-                    Swept::Ended => break,
-                    Swept::On(sweep) if sweep.due_at() > self.now() => break,
-                    Swept::On(sweep) if step + 1 == STEPS_A_ROUND => {
-                        done.more |= before != (sweep.cursor.clone(), sweep.changed);
+                match self.sweep_once(&sweep).await? {
+                    Some(Swept::On(sweep)) if sweep.due_at() <= self.now() => done.more |= step + 1 == STEPS_A_ROUND,
+                    Some(Swept::Stale) => {}
+                    Some(Swept::On(_) | Swept::Ended) => {
+                        done.swept += 1;
+                        break;
                     }
-                    Swept::On(_) | Swept::Stale => {}
+                    None => break,
                 }
+                done.swept += 1;
             }
         }
         Ok(())
+    }
+
+    /// One step of a sweep; `None` when there is nothing to do, or the step was refused.
+    async fn sweep_once(&self, key: &Key) -> Result<Option<Swept>> {
+        let limit = limits::SWEEP_ITEMS_MAX;
+        let next = self.read(|| self.store.sweep_step(key.clone(), limit, || self.task_id())).await?;
+        let Some(next) = next else { return Ok(None) };
+        if let SweepWork::Await { group, then, .. } = &next.seen.work {
+            locked(&self.groups).waits(&key.namespace, group.group.as_ref(), then);
+        }
+        let (id, touched) = (self.op_id(), touched(&next));
+        match self.store.run(&next, id, self.now()).await {
+            Ok(swept) => {
+                self.tell_of(id, touched).await;
+                Ok(Some(swept))
+            }
+            Err(PlanError::Refused(_)) => Ok(None),
+            Err(PlanError::Store(error)) => Err(error.into()),
+        }
+    }
+
+    /// Tells of what a step changed, if anybody listens: a step says how many it changed, the records say which.
+    async fn tell_of(&self, id: OpId, touched: Vec<Key>) {
+        if !self.announcer.is_heard() || touched.is_empty() {
+            return;
+        }
+        let changed = self.store.get(touched).await.unwrap_or_default();
+        for found in changed.into_iter().flatten().filter(|found| found.last == id) {
+            if let Some(task) = found.record.as_task() {
+                self.announce(task);
+            }
+        }
     }
 
     async fn tick(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
@@ -191,5 +226,66 @@ impl StoreQueue {
         let purged = self.each(plans).await?.into_iter().filter(|purged| *purged == Purged::Gone).count();
         done.removed += u64::try_from(forgotten + purged).unwrap_or(u64::MAX);
         Ok(())
+    }
+}
+
+/// The tasks that a step may change.
+fn touched(step: &SweepStep) -> Vec<Key> {
+    let namespace = &step.sweep.namespace;
+    match &step.seen.work {
+        SweepWork::Release { parent, .. } => {
+            let prefix = Key::prefix(parent.as_str());
+            let child = |item: &SweepItem| TaskId::new(item.key.name.strip_prefix(&prefix)?).ok();
+            step.items.iter().filter_map(child).map(|child| Key::task(namespace, &child)).collect()
+        }
+        SweepWork::Await { then, .. } => vec![Key::task(namespace, then)],
+        SweepWork::Admit { .. } => Vec::new(),
+        SweepWork::Cancel(_) | SweepWork::Retry(_) | SweepWork::Purge(_) => {
+            // A retry may have made a new task in place of the old one.
+            let new = step.items.iter().map(|item| Key::task(namespace, &item.new_id));
+            step.items.iter().map(|item| item.key.clone()).chain(new).collect()
+        }
+    }
+}
+
+/// 4,096 waiting tasks: a cache of hints; those beyond it look by themselves.
+const GROUPS_MAX: usize = 4_096;
+
+/// Which sweeps wait for which groups. Hints only: a sweep that is not known here looks when its time comes.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    waiting: BTreeMap<(Namespace, GroupId), BTreeSet<Key>>,
+    due: BTreeSet<Key>,
+}
+
+impl Groups {
+    fn waits(&mut self, namespace: &Namespace, group: Option<&GroupId>, then: &TaskId) {
+        let Some(group) = group.cloned() else { return };
+        if self.waiting.len() < GROUPS_MAX {
+            let sweep = Key::sweep(namespace, &Sweep::await_id(then));
+            self.waiting.entry((namespace.clone(), group)).or_default().insert(sweep);
+        }
+    }
+
+    /// A task ended, or one that waits for a group was handed in.
+    pub(super) fn note(&mut self, task: &Task) {
+        let namespace = &task.spec.namespace;
+        self.waits(namespace, task.spec.after_group.as_ref(), task.id());
+        let Some(group) = &task.spec.group else { return };
+        if let Some(sweeps) = self.waiting.get(&(namespace.clone(), group.clone())) {
+            self.due.extend(sweeps.iter().cloned());
+        }
+    }
+
+    /// What may be worth a look now. A sweep that goes on is known again by its next step.
+    fn take(&mut self, namespace: &Namespace) -> Vec<Key> {
+        let due = std::mem::take(&mut self.due).into_iter();
+        let (taken, kept): (BTreeSet<Key>, _) = due.partition(|key| key.namespace == *namespace);
+        self.due = kept;
+        self.waiting.retain(|_, sweeps| {
+            sweeps.retain(|sweep| !taken.contains(sweep));
+            !sweeps.is_empty()
+        });
+        taken.into_iter().collect()
     }
 }

@@ -50,6 +50,8 @@ pub struct StoreQueue {
     bells: RwLock<HashMap<Namespace, Arc<Bell>>>,
     announcer: Announcer,
     pools: Mutex<HashMap<(Namespace, PoolName), settings::Known>>,
+    /// Who waits for which group, as far as this process knows, and whom a member's end may concern.
+    groups: Mutex<maintain::Groups>,
     /// When each runner's last beat through this queue was acknowledged, by the monotonic clock.
     beats: Mutex<HashMap<RunnerId, Duration>>,
 }
@@ -74,6 +76,7 @@ impl StoreQueue {
             bells: RwLock::default(),
             announcer: Announcer::new(observers),
             pools: Mutex::default(),
+            groups: Mutex::default(),
             beats: Mutex::default(),
         }
     }
@@ -183,22 +186,27 @@ impl StoreQueue {
     }
 
     fn wake(&self, task: &Task) {
+        let now = self.now();
         let waits = matches!(task.state.phase, Phase::Queued | Phase::RetryScheduled);
-        let ended = task.state.phase.is_final();
-        let frees = task.spec.lane.is_some() || task.state.has_dependents || task.spec.group.is_some();
-        let holds = task.spec.after_group.is_some();
-        if !waits && !(ended && frees) && !holds {
+        let ready = waits && task.state.next_run_at <= now;
+        // Whatever stops running lets the next of its lane or of a limited pool go.
+        let makes_room = task.state.execution_no > 0
+            && task.state.phase != Phase::Running
+            && (task.spec.lane.is_some() || self.is_limited(&task.spec.namespace, &task.spec.pool));
+        let is_awaited = task.state.has_dependents || task.spec.group.is_some();
+        let work = task.state.phase.is_final() && is_awaited || task.spec.after_group.is_some();
+        if !waits && !makes_room && !work {
             return;
         }
-        let bell = self.bell(&task.spec.namespace);
-        let now = self.now();
-        if waits && task.state.next_run_at > now {
+        let bell = self.bell_of(&task.spec.namespace);
+        if waits && !ready {
             bell.ready_at(task.state.next_run_at, now);
-        } else {
-            // The end of a task may have let the next of its lane go.
+        }
+        if ready || makes_room {
             bell.ready.ring();
         }
-        if ended && frees || holds {
+        if work {
+            locked(&self.groups).note(task);
             bell.work.ring();
         }
     }

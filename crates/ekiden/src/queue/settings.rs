@@ -59,6 +59,12 @@ impl StoreQueue {
         Ok((settings, source))
     }
 
+    /// Whether a pool is known to have a limit, so that the end of one task is the turn of another.
+    pub(super) fn is_limited(&self, namespace: &Namespace, pool: &PoolName) -> bool {
+        let pools = locked(&self.pools);
+        pools.get(&(namespace.clone(), pool.clone())).is_some_and(|known| known.settings.running_max.is_some())
+    }
+
     /// Runner settings and limits of a pool do not depend on the kind of its tasks; any but `prompt` stands for all.
     fn default_settings(&self) -> PoolSettings {
         let any = ekiden_core::id::Kind::new("any").expect("three letters are a valid id");

@@ -1,6 +1,6 @@
 //! Reports of progress: handlers say as much as they like, the store hears the latest word a few times a second.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// The latest word of each attempt that has something to say.
 #[derive(Default)]
 pub(crate) struct Reporter {
-    said: Mutex<HashMap<TaskId, (LeaseRef, Progress)>>,
+    said: Mutex<BTreeMap<TaskId, (LeaseRef, Progress)>>,
     notify: Notify,
 }
 
@@ -30,7 +30,7 @@ impl Reporter {
 
     fn take(&self) -> Vec<(LeaseRef, Progress)> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.drain().map(|(_, word)| word).collect()
+        std::mem::take(&mut *said).into_values().collect()
     }
 
     /// Passes words on for ever.

@@ -1,6 +1,6 @@
 //! What runs now. Shared by the engine, which starts and settles attempts, and the warden, which stops them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,12 +53,12 @@ impl Run {
 /// The attempts of a runner.
 #[derive(Default)]
 pub(super) struct Table {
-    runs: Mutex<HashMap<Slot, Run>>,
+    runs: Mutex<BTreeMap<Slot, Run>>,
 }
 
 impl Table {
     /// Plain data behind a short lock: whole after any panic.
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Slot, Run>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<Slot, Run>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,173 +1,299 @@
-//! The index entries of all records, sorted for the questions that are asked. Kept blindly: what core computed goes in,
-//! and comes out when the record changes.
+//! The lists of one namespace, sorted for the questions that are asked. Kept blindly: what core computed goes in, and comes
+//! out when the record changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ekiden_core::id::{GroupId, Kind, Namespace, OpId, PoolName, RunnerId, SessionId, TaskId};
-use ekiden_core::index::{DueIndex, Index, Line};
+use ekiden_core::id::{GroupId, Kind, PoolName, RunnerId, SessionId};
+use ekiden_core::index::DueIndex;
 use ekiden_core::key::{Key, RecordKind};
-use ekiden_core::order::Order;
-use ekiden_core::record::Versioned;
+use ekiden_core::order::Rank;
 use ekiden_core::task::Phase;
 use ekiden_core::time::Timestamp;
+use hashbrown::HashMap;
 
-use crate::query::{CountScope, Counts, DueEntry, DueQuery};
+use super::listed::{Ident, Listed};
+use super::run::Run;
+use super::space::{Entries, Entry, ReadyMark, Slot};
 
-/// A place in a listing: tasks by creation.
-pub(super) type Listed = (Timestamp, TaskId);
+/// Claimable tasks of one kind, by rank, then by creation.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Line(BTreeMap<Rank, Run<Slot>>);
 
-/// A listing that a filter can start from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Listing {
-    All(Namespace),
-    Phase(Namespace, Phase),
-    Pool(Namespace, PoolName),
-    Group(Namespace, GroupId),
-    Session(Namespace, SessionId),
-    Held(Namespace, RunnerId),
+/// Tasks of a line that are not due yet, earliest first.
+pub(super) type Waiting = BTreeSet<(Timestamp, Ident)>;
+
+/// A place in a due list.
+pub(super) type DuePlace = (Timestamp, RecordKind, Ident);
+
+/// One pool of a namespace. It is here while it has tasks.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Pool {
+    pub(super) all: Run<Slot>,
+    /// By kind: a claim for any kind finds the lines that have tasks.
+    pub(super) ready: BTreeMap<Kind, Line>,
+    /// What will be claimable, by kind.
+    pub(super) waiting: BTreeMap<Kind, Waiting>,
+    counts: [u64; Phase::ALL.len()],
 }
 
-/// A line of claimable tasks.
-pub(super) type ReadyLine = BTreeMap<Order, Timestamp>;
-
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Indexes {
-    /// By pool, then kind: a claim for any kind finds the lines that have tasks.
-    pub(super) ready: BTreeMap<(Namespace, PoolName), BTreeMap<Kind, ReadyLine>>,
-    /// What will be claimable, by line, earliest first.
-    pub(super) waiting: BTreeMap<Line, BTreeSet<(Timestamp, TaskId)>>,
-    pub(super) listings: BTreeMap<Listing, BTreeSet<Listed>>,
-    pub(super) names: BTreeMap<(Namespace, RecordKind), BTreeSet<Arc<str>>>,
-    /// What a claim took and has not ended, so that a repeated claim finds it.
-    pub(super) taken: BTreeMap<OpId, BTreeSet<Key>>,
-    due: BTreeMap<(Namespace, DueIndex), BTreeSet<(Timestamp, Key)>>,
-    counts: BTreeMap<(Namespace, Option<PoolName>, Phase), u64>,
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Lists {
+    pub(super) all: Run<Slot>,
+    pub(super) phases: [Run<Slot>; Phase::ALL.len()],
+    pub(super) pools: HashMap<PoolName, Pool>,
+    pub(super) groups: HashMap<GroupId, Run<Slot>>,
+    pub(super) sessions: HashMap<SessionId, Run<Slot>>,
+    pub(super) held: HashMap<RunnerId, Run<Slot>>,
+    /// Records other than tasks, by kind.
+    pub(super) names: BTreeMap<RecordKind, BTreeSet<Arc<str>>>,
+    due: [Run<DuePlace>; DueIndex::ALL.len()],
 }
 
-impl Indexes {
-    pub(super) fn insert(&mut self, versioned: &Versioned, index: &Index) {
-        let key = &versioned.key;
-        if let Some(ready) = &index.ready {
-            let pool = (ready.line.namespace.clone(), ready.line.pool.clone());
-            let line = self.ready.entry(pool).or_default().entry(ready.line.kind.clone()).or_default();
-            line.insert(ready.order.clone(), ready.at);
+impl Line {
+    /// The first claimable task behind a place, or the first of all.
+    pub(super) fn head(&self, entries: &Entries, after: Option<(Rank, &Listed)>) -> Option<(Rank, Slot)> {
+        let Some((rank, place)) = after else {
+            let (rank, run) = self.0.first_key_value()?;
+            return Some((*rank, *run.first()?));
+        };
+        let passed = |slot: &Slot| entries.place(*slot) <= place;
+        let same = self.0.get(&rank).and_then(|run| run.since(passed).next());
+        same.map(|slot| (rank, *slot)).or_else(|| {
+            let (rank, run) = self.0.range(rank..).find(|(other, _)| **other > rank)?;
+            Some((*rank, *run.first()?))
+        })
+    }
+}
+
+impl Pool {
+    fn stand(&mut self, entries: &Entries, kind: &Kind, rank: Rank, slot: Slot) {
+        // Few kinds: looking twice costs less than a kind that is cloned for each task.
+        let line = match self.ready.get_mut(kind) {
+            Some(line) => line,
+            None => self.ready.entry(kind.clone()).or_default(),
+        };
+        insert(line.0.entry(rank).or_default(), entries, slot);
+    }
+
+    fn step_out(&mut self, entries: &Entries, kind: &Kind, rank: Rank, slot: Slot) {
+        let Some(line) = self.ready.get_mut(kind) else { return };
+        if let Some(run) = line.0.get_mut(&rank) {
+            remove(run, entries, slot);
+            if run.is_empty() {
+                line.0.remove(&rank);
+            }
         }
-        for due in &index.due {
-            self.due.entry((key.namespace.clone(), due.index)).or_default().insert((due.at, key.clone()));
-        }
-        if let Some((line, place)) = waiting(versioned, index) {
-            self.waiting.entry(line).or_default().insert(place);
-        }
-        for (listing, place) in listings(versioned, index) {
-            self.listings.entry(listing).or_default().insert(place);
-        }
-        for cell in cells(key, index) {
-            *self.counts.entry(cell).or_default() += 1;
-        }
-        if let Some(holder) = &index.holder {
-            self.taken.entry(holder.claim).or_default().insert(key.clone());
-        }
-        if key.kind != RecordKind::Task {
-            self.names.entry((key.namespace.clone(), key.kind)).or_default().insert(key.name.clone());
+        if line.0.is_empty() {
+            self.ready.remove(kind);
         }
     }
 
-    pub(super) fn remove(&mut self, versioned: &Versioned, index: &Index) {
-        let key = &versioned.key;
-        if let Some(ready) = &index.ready {
-            let pool = (ready.line.namespace.clone(), ready.line.pool.clone());
-            if let Some(lines) = self.ready.get_mut(&pool) {
-                drop_from(lines, &ready.line.kind, |line| line.remove(&ready.order).is_some(), BTreeMap::is_empty);
-                if lines.is_empty() {
-                    self.ready.remove(&pool);
+    fn count(&mut self, phase: Phase) {
+        self.counts.iter_mut().skip(phase as usize).take(1).for_each(|count| *count += 1);
+    }
+
+    fn uncount(&mut self, phase: Phase) {
+        self.counts.iter_mut().skip(phase as usize).take(1).for_each(|count| *count -= 1);
+    }
+
+    pub(super) fn counted(&self, phase: Phase) -> u64 {
+        self.counts.get(phase as usize).copied().unwrap_or(0)
+    }
+}
+
+impl Lists {
+    /// A task enters everywhere.
+    pub(super) fn add(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
+        let spec = &new.task.spec;
+        insert(&mut self.all, entries, slot);
+        let pool = self.pools.entry(spec.pool.clone()).or_default();
+        insert(&mut pool.all, entries, slot);
+        if let Some(group) = &spec.group {
+            insert(self.groups.entry(group.clone()).or_default(), entries, slot);
+        }
+        if let Some(session) = &spec.session {
+            insert(self.sessions.entry(session.clone()).or_default(), entries, slot);
+        }
+        if let Some(ready) = new.marks.ready {
+            pool.stand(entries, &spec.envelope.task_type, ready.rank, slot);
+        }
+        if let Some(phase) = new.marks.phase {
+            pool.count(phase);
+            insert(self.phase_mut(phase), entries, slot);
+        }
+        self.list_due(new);
+        self.hold(entries, slot, new);
+    }
+
+    /// A task leaves everywhere.
+    pub(super) fn remove(&mut self, entries: &Entries, slot: Slot, old: &Entry) {
+        let spec = &old.task.spec;
+        self.unlist_due(old);
+        self.let_go(entries, slot, old);
+        remove(&mut self.all, entries, slot);
+        if let Some(pool) = self.pools.get_mut(&spec.pool) {
+            remove(&mut pool.all, entries, slot);
+            if let Some(ready) = old.marks.ready {
+                pool.step_out(entries, &spec.envelope.task_type, ready.rank, slot);
+            }
+            if let Some(phase) = old.marks.phase {
+                pool.uncount(phase);
+            }
+            if pool.all.is_empty() {
+                self.pools.remove(&spec.pool);
+            }
+        }
+        if let Some(phase) = old.marks.phase {
+            remove(self.phase_mut(phase), entries, slot);
+        }
+        if let Some(group) = &spec.group {
+            remove_named(&mut self.groups, group, entries, slot);
+        }
+        if let Some(session) = &spec.session {
+            remove_named(&mut self.sessions, session, entries, slot);
+        }
+    }
+
+    /// A task changed, but not its names nor its place: only what moved is touched.
+    pub(super) fn shift(&mut self, entries: &Entries, slot: Slot, old: &Entry, new: &Entry) {
+        let rank = |ready: &Option<ReadyMark>| ready.map(|ready| ready.rank);
+        let (left, joined) = (rank(&old.marks.ready), rank(&new.marks.ready));
+        let moved = old.marks.phase != new.marks.phase;
+        if (moved || left != joined)
+            && let Some(pool) = self.pools.get_mut(&new.task.spec.pool)
+        {
+            let kind = &new.task.spec.envelope.task_type;
+            if left != joined {
+                left.into_iter().for_each(|rank| pool.step_out(entries, kind, rank, slot));
+                joined.into_iter().for_each(|rank| pool.stand(entries, kind, rank, slot));
+            }
+            if moved {
+                old.marks.phase.into_iter().for_each(|phase| pool.uncount(phase));
+                new.marks.phase.into_iter().for_each(|phase| pool.count(phase));
+            }
+        }
+        if moved {
+            old.marks.phase.into_iter().for_each(|phase| remove(self.phase_mut(phase), entries, slot));
+            new.marks.phase.into_iter().for_each(|phase| insert(self.phase_mut(phase), entries, slot));
+        }
+        if old.marks.due != new.marks.due {
+            self.unlist_due(old);
+            self.list_due(new);
+        }
+        if holder(old) != holder(new) {
+            self.let_go(entries, slot, old);
+            self.hold(entries, slot, new);
+        }
+    }
+
+    /// A record that is no task enters.
+    pub(super) fn add_other(&mut self, key: &Key, due: &[(DueIndex, Timestamp)]) {
+        self.names.entry(key.kind).or_default().insert(key.name.clone());
+        for (index, at) in due {
+            self.due_mut(*index).insert((*at, key.kind, Ident::of(&key.name)), Ord::cmp);
+        }
+    }
+
+    /// A record that is no task leaves.
+    pub(super) fn remove_other(&mut self, key: &Key, due: &[(DueIndex, Timestamp)]) {
+        if let Some(names) = self.names.get_mut(&key.kind) {
+            names.remove(&key.name);
+            if names.is_empty() {
+                self.names.remove(&key.kind);
+            }
+        }
+        for (index, at) in due {
+            self.due_mut(*index).remove(&(*at, key.kind, Ident::of(&key.name)), Ord::cmp);
+        }
+    }
+
+    pub(super) fn phase(&self, phase: Phase) -> &Run<Slot> {
+        self.phases.get(phase as usize).expect("there is a list for each phase")
+    }
+
+    pub(super) fn due(&self, index: DueIndex) -> &Run<DuePlace> {
+        self.due.get(index as usize).expect("there is a list for each due index")
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.names.is_empty()
+    }
+
+    fn phase_mut(&mut self, phase: Phase) -> &mut Run<Slot> {
+        self.phases.get_mut(phase as usize).expect("there is a list for each phase")
+    }
+
+    fn due_mut(&mut self, index: DueIndex) -> &mut Run<DuePlace> {
+        self.due.get_mut(index as usize).expect("there is a list for each due index")
+    }
+
+    fn list_due(&mut self, new: &Entry) {
+        for (index, at) in &new.marks.due {
+            let id = &new.listed.id;
+            self.due_mut(*index).insert((*at, RecordKind::Task, id.clone()), Ord::cmp);
+            if *index == DueIndex::Promote {
+                let spec = &new.task.spec;
+                let pool = self.pools.entry(spec.pool.clone()).or_default();
+                pool.waiting.entry(spec.envelope.task_type.clone()).or_default().insert((*at, id.clone()));
+            }
+        }
+    }
+
+    fn unlist_due(&mut self, old: &Entry) {
+        for (index, at) in &old.marks.due {
+            let id = &old.listed.id;
+            self.due_mut(*index).remove(&(*at, RecordKind::Task, id.clone()), Ord::cmp);
+            let spec = &old.task.spec;
+            let pool = self.pools.get_mut(&spec.pool).filter(|_| *index == DueIndex::Promote);
+            let Some(pool) = pool else { continue };
+            if let Some(waiting) = pool.waiting.get_mut(&spec.envelope.task_type) {
+                waiting.remove(&(*at, id.clone()));
+                if waiting.is_empty() {
+                    pool.waiting.remove(&spec.envelope.task_type);
                 }
             }
         }
-        for due in &index.due {
-            let place = (due.at, key.clone());
-            drop_from(
-                &mut self.due,
-                &(key.namespace.clone(), due.index),
-                |list| list.remove(&place),
-                BTreeSet::is_empty,
-            );
-        }
-        if let Some((line, place)) = waiting(versioned, index) {
-            drop_from(&mut self.waiting, &line, |list| list.remove(&place), BTreeSet::is_empty);
-        }
-        for (listing, place) in listings(versioned, index) {
-            drop_from(&mut self.listings, &listing, |list| list.remove(&place), BTreeSet::is_empty);
-        }
-        for cell in cells(key, index) {
-            let last = |count: &u64| *count == 0;
-            drop_from(&mut self.counts, &cell, |count| std::mem::replace(count, count.saturating_sub(1)) > 0, last);
-        }
-        if let Some(holder) = &index.holder {
-            drop_from(&mut self.taken, &holder.claim, |keys| keys.remove(key), BTreeSet::is_empty);
-        }
-        if key.kind != RecordKind::Task {
-            drop_from(
-                &mut self.names,
-                &(key.namespace.clone(), key.kind),
-                |names| names.remove(&key.name),
-                BTreeSet::is_empty,
-            );
+    }
+
+    fn hold(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
+        if let Some(runner) = holder(new) {
+            insert(self.held.entry(runner.clone()).or_default(), entries, slot);
         }
     }
 
-    pub(super) fn due(&self, query: &DueQuery) -> Vec<DueEntry> {
-        let list = self.due.get(&(query.namespace.clone(), query.index)).into_iter().flatten();
-        let due = list.take_while(|(at, _)| *at <= query.until).take(query.limit);
-        due.map(|(at, key)| DueEntry { key: key.clone(), at: *at }).collect()
-    }
-
-    pub(super) fn counts(&self, scope: &CountScope) -> Counts {
-        let mut counts = Counts::zero();
-        for (phase, count) in &mut counts.by_phase {
-            let cell = (scope.namespace.clone(), scope.pool.clone(), *phase);
-            *count = self.counts.get(&cell).copied().unwrap_or(0);
+    fn let_go(&mut self, entries: &Entries, slot: Slot, old: &Entry) {
+        if let Some(runner) = holder(old) {
+            remove_named(&mut self.held, runner, entries, slot);
         }
-        counts
     }
 }
 
-/// Removes something from one of several collections, and the collection when it is empty.
-fn drop_from<K: Ord, V>(
-    map: &mut BTreeMap<K, V>,
-    key: &K,
-    remove: impl FnOnce(&mut V) -> bool,
-    is_empty: fn(&V) -> bool,
-) {
-    let Some(found) = map.get_mut(key) else { return };
-    remove(found);
-    if is_empty(found) {
-        map.remove(key);
+fn holder(entry: &Entry) -> Option<&RunnerId> {
+    entry.task.state.lease.as_ref().filter(|_| entry.marks.held).map(|lease| &lease.holder)
+}
+
+fn insert(run: &mut Run<Slot>, entries: &Entries, slot: Slot) {
+    let place = entries.place(slot);
+    run.insert(slot, |one, other| order(entries, *one, *other, slot, place));
+}
+
+fn remove(run: &mut Run<Slot>, entries: &Entries, slot: Slot) {
+    let place = entries.place(slot);
+    run.remove(&slot, |one, other| order(entries, *one, *other, slot, place));
+}
+
+/// Compares two slots by their places, one of which is at hand.
+fn order(entries: &Entries, one: Slot, other: Slot, known: Slot, place: &Listed) -> std::cmp::Ordering {
+    let look = |slot| if slot == known { place } else { entries.place(slot) };
+    if one == other { std::cmp::Ordering::Equal } else { look(one).cmp(look(other)) }
+}
+
+fn remove_named<K: Eq + std::hash::Hash>(runs: &mut HashMap<K, Run<Slot>>, name: &K, entries: &Entries, slot: Slot) {
+    if let Some(run) = runs.get_mut(name) {
+        remove(run, entries, slot);
+        if run.is_empty() {
+            runs.remove(name);
+        }
     }
-}
-
-fn waiting(versioned: &Versioned, index: &Index) -> Option<(Line, (Timestamp, TaskId))> {
-    let task = versioned.record.as_task()?;
-    let due = index.due.iter().find(|due| due.index == DueIndex::Promote)?;
-    Some((due.line.clone()?, (due.at, task.id().clone())))
-}
-
-fn listings(versioned: &Versioned, index: &Index) -> Vec<(Listing, Listed)> {
-    let (Some(task), Some(count)) = (versioned.record.as_task(), &index.count) else { return Vec::new() };
-    let namespace = || versioned.key.namespace.clone();
-    let mut listings = vec![
-        Listing::All(namespace()),
-        Listing::Phase(namespace(), count.phase),
-        Listing::Pool(namespace(), count.pool.clone()),
-    ];
-    listings.extend(index.group.clone().map(|group| Listing::Group(namespace(), group)));
-    listings.extend(index.session.clone().map(|session| Listing::Session(namespace(), session)));
-    listings.extend(index.holder.clone().map(|holder| Listing::Held(namespace(), holder.runner)));
-    let place = (task.spec.created_at, task.id().clone());
-    listings.into_iter().map(|listing| (listing, place.clone())).collect()
-}
-
-fn cells(key: &Key, index: &Index) -> Vec<(Namespace, Option<PoolName>, Phase)> {
-    let Some(count) = &index.count else { return Vec::new() };
-    [None, Some(count.pool.clone())].into_iter().map(|pool| (key.namespace.clone(), pool, count.phase)).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::TaskId;
 use ekiden_core::key::Key;
 use ekiden_core::limits;
@@ -9,39 +10,49 @@ use ekiden_core::record::Versioned;
 use ekiden_core::time::Timestamp;
 
 use super::Shelf;
-use super::indexes::{Listed, Listing};
+use super::indexes::Lists;
+use super::listed::{Ident, Listed};
+use super::run::Run;
+use super::space::Slot;
 use crate::error::StoreError;
 use crate::query::{ListOrder, Page, RecordQuery, TaskQuery, wrong_cursor};
 
 impl Shelf {
     pub(super) fn tasks(&self, query: &TaskQuery) -> Result<Page<Versioned>, StoreError> {
         let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
-        let Some(listing) = self.indexes.listings.get(&narrowest(query)) else {
+        let space = self.spaces.get(&query.filter.namespace);
+        let Some((space, listing)) = space.and_then(|space| Some((space, narrowest(&space.lists, &query.filter)?)))
+        else {
             return Ok(Page { items: Vec::new(), cursor: None });
         };
-        let bound = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut places: Box<dyn Iterator<Item = &Listed>> = match query.order {
-            ListOrder::OldestFirst => Box::new(listing.range((bound, Bound::Unbounded))),
-            ListOrder::NewestFirst => Box::new(listing.range((Bound::Unbounded, bound)).rev()),
+        let place = |slot: &Slot| space.entries.place(*slot);
+        let is_passed = |slot: &Slot| after.as_ref().is_some_and(|after| place(slot) <= after);
+        let is_left = |slot: &Slot| after.as_ref().is_none_or(|after| place(slot) < after);
+        let mut slots: Box<dyn Iterator<Item = &Slot>> = match query.order {
+            ListOrder::OldestFirst => Box::new(listing.since(is_passed)),
+            ListOrder::NewestFirst => Box::new(listing.until(is_left)),
         };
         let mut items = Vec::new();
         let mut last = None;
-        for place in places.by_ref().take(limits::PAGE_SCAN_MAX) {
-            last = Some(place);
-            let found = self.get(&Key::task(&query.filter.namespace, &place.1));
-            items.extend(
-                found.filter(|found| found.record.as_task().is_some_and(|task| query.filter.matches(task))).cloned(),
-            );
+        for slot in slots.by_ref().take(limits::PAGE_SCAN_MAX) {
+            let entry = space.entries.at(*slot);
+            last = Some(entry);
+            if query.filter.matches(&entry.task) {
+                items.push(entry.versioned());
+            }
             if items.len() == query.limit {
                 break;
             }
         }
-        let more = places.next().is_some();
-        Ok(Page { items, cursor: last.filter(|_| more).map(|(at, id)| format!("{}:{id}", at.as_millis())) })
+        let more = slots.next().is_some();
+        let cursor =
+            last.filter(|_| more).map(|last| format!("{}:{}", last.listed.created_at.as_millis(), last.task.id()));
+        Ok(Page { items, cursor })
     }
 
     pub(super) fn records(&self, query: &RecordQuery) -> Page<Versioned> {
-        let Some(names) = self.indexes.names.get(&(query.namespace.clone(), query.kind)) else {
+        let lists = self.spaces.get(&query.namespace).map(|space| &space.lists);
+        let Some(names) = lists.and_then(|lists| lists.names.get(&query.kind)) else {
             return Page { items: Vec::new(), cursor: None };
         };
         let from = match &query.cursor {
@@ -59,31 +70,31 @@ impl Shelf {
             namespace: query.namespace.clone(),
             name: name.clone(),
         };
-        Page { items: page.into_iter().filter_map(|name| self.get(&key(name)).cloned()).collect(), cursor }
+        Page { items: page.into_iter().filter_map(|name| self.get(&key(name))).collect(), cursor }
     }
 }
 
-fn narrowest(query: &TaskQuery) -> Listing {
-    let filter = &query.filter;
-    let namespace = || filter.namespace.clone();
+/// The shortest listing that has all that the filter asks for; `None` where there is nothing.
+fn narrowest<'a>(lists: &'a Lists, filter: &TaskFilter) -> Option<&'a Run<Slot>> {
     if let Some(runner) = &filter.held_by {
-        Listing::Held(namespace(), runner.clone())
+        lists.held.get(runner)
     } else if let Some(group) = &filter.group {
-        Listing::Group(namespace(), group.clone())
+        lists.groups.get(group)
     } else if let Some(session) = &filter.session {
-        Listing::Session(namespace(), session.clone())
+        lists.sessions.get(session)
     } else if let [phase] = filter.phases.as_slice() {
-        Listing::Phase(namespace(), *phase)
+        Some(lists.phase(*phase))
     } else if let Some(pool) = &filter.pool {
-        Listing::Pool(namespace(), pool.clone())
+        lists.pools.get(pool).map(|pool| &pool.all)
     } else {
-        Listing::All(namespace())
+        Some(&lists.all)
     }
 }
 
 fn parse_cursor(cursor: &str) -> Result<Listed, StoreError> {
     let wrong = || StoreError::invalid(wrong_cursor(cursor));
     let (millis, id) = cursor.split_once(':').ok_or_else(wrong)?;
-    let at = millis.parse().map(Timestamp::from_millis).map_err(|_| wrong())?;
-    Ok((at, TaskId::new(id).map_err(|_| wrong())?))
+    let created_at = millis.parse().map(Timestamp::from_millis).map_err(|_| wrong())?;
+    let id = TaskId::new(id).map_err(|_| wrong())?;
+    Ok(Listed { created_at, id: Ident::of_text(id.as_str()) })
 }

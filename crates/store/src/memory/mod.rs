@@ -3,17 +3,23 @@
 mod claim;
 mod commit;
 mod indexes;
+mod listed;
 mod listing;
+mod run;
+mod space;
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ekiden_core::index::Index;
-use ekiden_core::key::Key;
+use ekiden_core::id::{Namespace, OpId};
+use ekiden_core::index::{DueIndex, Index};
+use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::limits;
 use ekiden_core::reason::ReasonCode;
-use ekiden_core::record::{Revision, Versioned};
+use ekiden_core::record::{Record, Versioned};
+use ekiden_core::task::Task;
+use ekiden_core::time::Timestamp;
+use hashbrown::HashMap;
 use tokio::sync::broadcast;
 
 use crate::error::StoreError;
@@ -21,7 +27,9 @@ use crate::op::{Op, Outcome};
 use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery, check_batch};
 use crate::store::{CheckDepth, Finding, Hint, Info, Store};
 
-use indexes::Indexes;
+use indexes::Lists;
+use listed::Ident;
+use space::{Marks, Slot, Space, Stamp};
 
 /// 4,096 hints: a watcher that is further behind polls anyway.
 const HINTS_KEPT: usize = 4_096;
@@ -38,15 +46,39 @@ pub struct MemoryStore {
 struct Shelf {
     closed: bool,
     revision: u64,
-    records: HashMap<Key, Entry>,
-    indexes: Indexes,
+    spaces: HashMap<Namespace, Space>,
+    /// Records that are no tasks.
+    others: HashMap<Key, Other>,
+    taken: Taken,
 }
 
-/// A record and the index entries that it has.
-#[derive(Clone, Debug)]
-struct Entry {
-    versioned: Versioned,
-    index: Index,
+/// A record that is no task, and the index entries that it has.
+#[derive(Debug)]
+struct Other {
+    record: Record,
+    stamp: Stamp,
+    due: Box<[(DueIndex, Timestamp)]>,
+}
+
+/// What each claim took and has not ended, so that a repeated claim finds it.
+type Taken = HashMap<OpId, Vec<(Namespace, Slot)>>;
+
+/// Where hints go, if anybody listens.
+struct Hints<'a>(Option<&'a broadcast::Sender<Hint>>);
+
+impl Hints<'_> {
+    /// Nobody listening any more is as good as nobody listening.
+    fn ready(&self, namespace: &Namespace) {
+        if let Some(sender) = self.0 {
+            let _ = sender.send(Hint::Ready(namespace.clone()));
+        }
+    }
+
+    fn changed(&self, key: &Key) {
+        if let Some(sender) = self.0 {
+            let _ = sender.send(Hint::Changed(key.clone()));
+        }
+    }
 }
 
 impl MemoryStore {
@@ -61,19 +93,12 @@ impl MemoryStore {
         if shelf.closed { Err(StoreError::closed()) } else { Ok(shelf) }
     }
 
-    fn carry_out(&self, shelf: &mut Shelf, op: Op) -> Outcome {
-        let watched = self.hints.receiver_count() > 0;
-        let mut hint = |hint: Hint| {
-            if watched {
-                // Nobody listening any more is as good as nobody listening.
-                let _ = self.hints.send(hint);
-            }
-        };
+    fn carry_out(shelf: &mut Shelf, op: Op, hints: &Hints<'_>) -> Outcome {
         match op {
-            Op::Commit(commit) => Ok(shelf.commit(commit, &mut hint)),
+            Op::Commit(commit) => Ok(shelf.commit(commit, hints)),
             Op::Claim(claim) => {
                 claim.check()?;
-                Ok(shelf.claim(&claim, &mut hint))
+                Ok(shelf.claim(&claim, hints))
             }
         }
     }
@@ -86,53 +111,175 @@ impl Default for MemoryStore {
 }
 
 impl Shelf {
-    fn next_revision(&mut self) -> Revision {
+    fn next_revision(&mut self) -> u64 {
         self.revision += 1;
-        Revision::number(self.revision)
+        self.revision
     }
 
-    fn get(&self, key: &Key) -> Option<&Versioned> {
-        self.records.get(key).map(|entry| &entry.versioned)
+    fn get(&self, key: &Key) -> Option<Versioned> {
+        if key.kind == RecordKind::Task {
+            return self.spaces.get(&key.namespace)?.get(&Ident::of(&key.name)).map(space::Entry::versioned);
+        }
+        self.others.get(key).map(|other| other.stamp.on(key.clone(), other.record.clone()))
     }
 
-    /// Replaces a record and its index entries.
-    fn put(&mut self, versioned: Versioned, index: Index, hint: &mut impl FnMut(Hint)) {
-        if let Some(old) = self.records.get(&versioned.key) {
-            self.indexes.remove(&old.versioned, &old.index);
+    fn stamp(&self, key: &Key) -> Option<Stamp> {
+        if key.kind == RecordKind::Task {
+            return self.spaces.get(&key.namespace)?.get(&Ident::of(&key.name)).map(|entry| entry.stamp);
         }
-        self.indexes.insert(&versioned, &index);
-        if index.ready.is_some() {
-            hint(Hint::Ready(versioned.key.namespace.clone()));
-        }
-        hint(Hint::Changed(versioned.key.clone()));
-        self.records.insert(versioned.key.clone(), Entry { versioned, index });
+        self.others.get(key).map(|other| other.stamp)
     }
 
-    fn delete(&mut self, key: &Key, hint: &mut impl FnMut(Hint)) {
-        if let Some(old) = self.records.remove(key) {
-            self.indexes.remove(&old.versioned, &old.index);
-            hint(Hint::Changed(key.clone()));
+    fn counter(&self, key: &Key) -> Option<i64> {
+        self.others.get(key)?.record.as_counter()
+    }
+
+    /// Creates or replaces a record and its index entries, in the name of an op. Gives its new revision.
+    fn put(&mut self, key: Key, record: Record, index: &Index, by: OpId, hints: &Hints<'_>) -> u64 {
+        match record {
+            Record::Task(task) => self.put_task(&key, task, index, by, hints),
+            record => {
+                let revision = self.next_revision();
+                let created_by = self.others.get(&key).map_or(by, |found| found.stamp.created_by);
+                self.put_other(key, record, index, Stamp { revision, created_by, last: by }, hints);
+                revision
+            }
         }
+    }
+
+    fn put_task(&mut self, key: &Key, task: Arc<Task>, index: &Index, by: OpId, hints: &Hints<'_>) -> u64 {
+        let revision = self.next_revision();
+        let (id, marks) = (Ident::of(&key.name), Marks::of(index));
+        let space = self.spaces.entry(key.namespace.clone()).or_default();
+        if marks.ready.is_some() {
+            hints.ready(&key.namespace);
+        }
+        hints.changed(key);
+        let (slot, before) = match space.find(&id) {
+            Some(slot) => {
+                let old = space.entries.at(slot);
+                let (before, stamp) = (old.claim(), Stamp { revision, last: by, ..old.stamp });
+                space.replace(slot, task, stamp, marks);
+                (slot, before)
+            }
+            None => (space.add(id, task, Stamp { revision, created_by: by, last: by }, marks), None),
+        };
+        let after = space.entries.at(slot).claim();
+        retake(&mut self.taken, &key.namespace, slot, before, after);
+        revision
+    }
+
+    fn put_other(&mut self, key: Key, record: Record, index: &Index, stamp: Stamp, hints: &Hints<'_>) {
+        let due: Box<[_]> = index.due.iter().map(|due| (due.index, due.at)).collect();
+        let lists = &mut self.spaces.entry(key.namespace.clone()).or_default().lists;
+        hints.changed(&key);
+        match self.others.get_mut(&key) {
+            Some(old) if old.due == due => *old = Other { record, stamp, due },
+            old => {
+                if let Some(old) = old {
+                    lists.remove_other(&key, &old.due);
+                }
+                lists.add_other(&key, &due);
+                self.others.insert(key, Other { record, stamp, due });
+            }
+        }
+    }
+
+    fn delete(&mut self, key: &Key, hints: &Hints<'_>) {
+        let Some(space) = self.spaces.get_mut(&key.namespace) else { return };
+        if key.kind == RecordKind::Task {
+            let Some(slot) = space.find(&Ident::of(&key.name)) else { return };
+            let claim = space.remove(slot).and_then(|entry| entry.claim());
+            retake(&mut self.taken, &key.namespace, slot, claim, None);
+        } else {
+            let Some(old) = self.others.remove(key) else { return };
+            space.lists.remove_other(key, &old.due);
+        }
+        if space.is_empty() {
+            self.spaces.remove(&key.namespace);
+        }
+        hints.changed(key);
+    }
+
+    fn due(&self, query: &DueQuery) -> Vec<DueEntry> {
+        let Some(space) = self.spaces.get(&query.namespace) else { return Vec::new() };
+        let list = space.lists.due(query.index).iter();
+        let due = list.take_while(|(at, ..)| *at <= query.until).take(query.limit);
+        due.map(|(at, kind, id)| DueEntry { key: id.key(*kind, &query.namespace), at: *at }).collect()
+    }
+
+    fn counts(&self, scope: &CountScope) -> Counts {
+        let mut counts = Counts::zero();
+        let Some(space) = self.spaces.get(&scope.namespace) else { return counts };
+        for (phase, count) in &mut counts.by_phase {
+            *count = match &scope.pool {
+                None => u64::try_from(space.lists.phase(*phase).len()).unwrap_or(u64::MAX),
+                Some(pool) => space.lists.pools.get(pool).map_or(0, |pool| pool.counted(*phase)),
+            };
+        }
+        counts
     }
 
     /// Builds all index entries from the records alone and compares.
     fn check(&self) -> Vec<Finding> {
-        let mut rebuilt = Indexes::default();
+        let damaged = |key, what: &str| Finding { code: ReasonCode::StoreDamaged, key, what: what.to_owned() };
+        let unlike = |key: Key| damaged(Some(key), "the index entries do not follow from the record");
         let mut findings = Vec::new();
-        for (key, entry) in &self.records {
-            let index = Index::of(key, &entry.versioned.record);
-            if index != entry.index {
-                let what = "the index entries do not follow from the record".to_owned();
-                findings.push(Finding { code: ReasonCode::StoreDamaged, key: Some(key.clone()), what });
+        let mut taken = Taken::default();
+        let mut rebuilt: HashMap<&Namespace, Lists> = HashMap::new();
+        for (namespace, space) in &self.spaces {
+            let lists = rebuilt.entry(namespace).or_default();
+            for (slot, entry) in space.entries.iter() {
+                lists.add(&space.entries, slot, entry);
+                retake(&mut taken, namespace, slot, None, entry.claim());
+                if Marks::of(&Index::of(&entry.key(), &Record::Task(entry.task.clone()))) != entry.marks {
+                    findings.push(unlike(entry.key()));
+                }
             }
-            rebuilt.insert(&entry.versioned, &index);
         }
-        if rebuilt != self.indexes {
-            let what = "the index does not follow from the records".to_owned();
-            findings.push(Finding { code: ReasonCode::StoreDamaged, key: None, what });
+        for (key, other) in &self.others {
+            rebuilt.entry(&key.namespace).or_default().add_other(key, &other.due);
+            let index = Index::of(key, &other.record);
+            if !index.due.iter().map(|due| (due.index, due.at)).eq(other.due.iter().copied()) {
+                findings.push(unlike(key.clone()));
+            }
+        }
+        let kept: HashMap<_, _> = self.spaces.iter().map(|(namespace, space)| (namespace, &space.lists)).collect();
+        let follows = kept.len() == rebuilt.len() && rebuilt.iter().all(|(name, lists)| kept.get(name) == Some(&lists));
+        if !follows || sorted(&taken) != sorted(&self.taken) {
+            findings.push(damaged(None, "the index does not follow from the records"));
         }
         findings
     }
+}
+
+/// A task went from one claim to another, or to none.
+fn retake(taken: &mut Taken, namespace: &Namespace, slot: Slot, before: Option<OpId>, after: Option<OpId>) {
+    if before == after {
+        return;
+    }
+    if let Some(claim) = before
+        && let Some(tasks) = taken.get_mut(&claim)
+    {
+        if let Some(at) = tasks.iter().position(|(space, task)| *task == slot && space == namespace) {
+            tasks.swap_remove(at);
+        }
+        if tasks.is_empty() {
+            taken.remove(&claim);
+        }
+    }
+    if let Some(claim) = after {
+        taken.entry(claim).or_default().push((namespace.clone(), slot));
+    }
+}
+
+fn sorted(taken: &Taken) -> Vec<(OpId, &Namespace, Slot)> {
+    let mut all: Vec<_> = taken
+        .iter()
+        .flat_map(|(claim, tasks)| tasks.iter().map(|(namespace, slot)| (*claim, namespace, *slot)))
+        .collect();
+    all.sort_unstable();
+    all
 }
 
 #[async_trait]
@@ -147,7 +294,10 @@ impl Store for MemoryStore {
             return refused(refusal.into(), ops.len());
         }
         match self.shelf() {
-            Ok(mut shelf) => ops.into_iter().map(|op| self.carry_out(&mut shelf, op)).collect(),
+            Ok(mut shelf) => {
+                let hints = Hints(Some(&self.hints).filter(|hints| hints.receiver_count() > 0));
+                ops.into_iter().map(|op| Self::carry_out(&mut shelf, op, &hints)).collect()
+            }
             Err(error) => refused(error, ops.len()),
         }
     }
@@ -155,12 +305,12 @@ impl Store for MemoryStore {
     async fn get(&self, keys: Vec<Key>) -> Result<Vec<Option<Versioned>>, StoreError> {
         check_batch("keys", keys.len(), limits::GET_KEYS_MAX)?;
         let shelf = self.shelf()?;
-        Ok(keys.iter().map(|key| shelf.get(key).cloned()).collect())
+        Ok(keys.iter().map(|key| shelf.get(key)).collect())
     }
 
     async fn due(&self, query: DueQuery) -> Result<Vec<DueEntry>, StoreError> {
         query.check()?;
-        Ok(self.shelf()?.indexes.due(&query))
+        Ok(self.shelf()?.due(&query))
     }
 
     async fn tasks(&self, query: TaskQuery) -> Result<Page<Versioned>, StoreError> {
@@ -174,7 +324,7 @@ impl Store for MemoryStore {
     }
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
-        Ok(self.shelf()?.indexes.counts(&scope))
+        Ok(self.shelf()?.counts(&scope))
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

@@ -138,14 +138,28 @@ mod tests {
         script.client().invoke(Call::LeaseLost { task: id("a"), token: None }).unknown("no reply");
         script.start("b", 1);
         script.cancel("b");
+        script.finish("b", 1);
         script.done(Call::EndAttempt { task: id("b"), token: Token(1) }, Ack::Fresh);
         script.start("c", 1);
         script.finish("a", 1);
-        script.finish("b", 1);
         script.end("a", Phase::Dead).execution_no = 1;
         script.end("b", Phase::Cancelled).execution_no = 1;
         script.end("c", Phase::Dead).execution_no = 1;
         script.legal();
+    }
+
+    #[test]
+    fn a_cancelled_attempt_that_is_called_ended_and_goes_on_is_reported() {
+        let mut script = Script::new();
+        lane(&script, 1, &["a", "b"]);
+        script.start("a", 1);
+        script.cancel("a");
+        script.done(Call::EndAttempt { task: id("a"), token: Token(1) }, Ack::Fresh);
+        script.start("b", 1);
+        script.finish("a", 1);
+        script.end("a", Phase::Cancelled).execution_no = 1;
+        script.end("b", Phase::Dead).execution_no = 1;
+        script.broken([Law::LaneOverlap, Law::EndedEarly]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod attempts;
 mod cancelled;
 mod completed_twice;
 mod duplicate;
+mod ended_early;
 mod lane_order;
 mod lane_overlap;
 mod lost;
@@ -34,4 +35,5 @@ pub(crate) const ALL: &[Check] = &[
     lane_overlap::check,
     lane_order::check,
     tokens::check,
+    ended_early::check,
 ];

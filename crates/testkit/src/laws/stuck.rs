@@ -26,7 +26,8 @@ fn broken(timeline: &Timeline<'_>, task: &TaskId, why: &str) -> Violation {
         let settles = life.settles.iter().map(|settle| &settle.op);
         let granted = life.granted.iter().map(|granted| &granted.op);
         let releases = life.releases.iter().map(|(op, _)| op);
-        enqueues.chain(granted).chain(settles).chain(releases).chain(&life.cancels).chain(&life.retries)
+        let others = life.cancels.iter().chain(life.stops.iter().map(|(op, _)| op)).chain(&life.retries);
+        enqueues.chain(granted).chain(settles).chain(releases).chain(others)
     });
     let mut ops: Vec<_> = ops.collect();
     ops.sort_by_key(|op| (op.invoke.at, op.invoke.n));

@@ -1,0 +1,16 @@
+//! Benchmarks of Ekiden beside its peers. Each program in `src/bin` measures one surface; this library is what they share.
+//!
+//! [`ours`] is the only module that knows Ekiden, [`peers`] the only one that knows anybody else.
+
+pub mod apart;
+pub mod arguments;
+pub mod ledger;
+pub mod machine;
+pub mod ours;
+pub mod payload;
+pub mod peers;
+pub mod report;
+pub mod sample;
+
+/// What a measurement came to. A benchmark has nobody to recover for, so every error only needs to be read.
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -1,0 +1,237 @@
+//! Our side of the comparison, and the only file that knows Ekiden: a client that hands in, a runner that handles, as a user
+//! would write them; and, for the cost of a claim alone, the store below.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use ekiden::{Client, Context, Done, Ekiden, Runner, TaskError, TaskHandler, TaskState};
+use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
+use ekiden_core::event::Event;
+use ekiden_core::id::{Kind, Namespace, OpId, PoolName, RunnerId};
+use ekiden_core::lease::Token;
+use ekiden_core::plan::{Enqueue, Happen, View};
+use ekiden_core::pool::{Policy, Profile};
+use ekiden_core::record::Versioned;
+use ekiden_core::task::{Spec, Task, TaskEnvelope};
+use ekiden_core::transition::Start;
+use ekiden_store::clock::{Clock, SystemClock};
+use ekiden_store::entropy::Entropy;
+use ekiden_store::{MemoryStore, StoreExt};
+
+use crate::ledger::{Ledger, Stopwatch};
+use crate::{Outcome, payload};
+
+/// The kind of every task.
+const NO_OP: &str = "no-op";
+
+/// 50 µs: how often the end of the last task is looked for, once every handler has run.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// A handler that only keeps its books.
+struct NoOp<F>(F);
+
+#[async_trait]
+impl<F: Fn(&[u8]) + Send + Sync + 'static> TaskHandler for NoOp<F> {
+    fn task_type(&self) -> &str {
+        NO_OP
+    }
+
+    async fn execute(&self, payload: Bytes, _: Context) -> Result<Done, TaskError> {
+        (self.0)(&payload);
+        Ok(Done::Succeeded(None))
+    }
+}
+
+/// Completed tasks a second: handed in one by one, claimed, handled and settled.
+pub async fn lifecycle(producers: usize, consumers: usize, tasks: usize) -> Outcome<f64> {
+    let client = Ekiden::open("memory:").await?.namespace("bench")?;
+    let ledger = Arc::new(Ledger::new(tasks));
+    let books = ledger.clone();
+    let runner = Runner::builder(&client)
+        .task_handler(NoOp(move |payload: &[u8]| books.handle(payload)))
+        .concurrency(consumers)
+        .build()?;
+    let stop = runner.stop();
+    let mut running = tokio::spawn(runner.run_until_stopped());
+    let start = Instant::now();
+    for producer in 0..producers {
+        let client = client.clone();
+        tokio::spawn(async move { produce(&client, (producer..tasks).step_by(producers)).await });
+    }
+    let settled = tokio::spawn(all_settled(client, ledger.clone(), tasks));
+    let rate = tokio::select! {
+        rate = ledger.tasks_per_second(start) => rate,
+        ended = &mut running => Err(format!("the runner ended early: {ended:?}").into()),
+    };
+    settled.abort();
+    stop.at_once();
+    rate
+}
+
+async fn produce(client: &Client, numbers: impl Iterator<Item = usize>) -> Outcome<()> {
+    for number in numbers {
+        client.enqueue_raw(NO_OP, "application/json", payload::of(number)).await?;
+        // The memory store never waits: without this a producer would keep its thread until its last task.
+        tokio::task::consume_budget().await;
+    }
+    Ok(())
+}
+
+/// A task is behind us when its end is written, not when its handler ran.
+async fn all_settled(client: Client, ledger: Arc<Ledger>, tasks: usize) -> Outcome<()> {
+    let tasks = u64::try_from(tasks)?;
+    loop {
+        if ledger.all_handled() && client.counts_by_state().await?.get(TaskState::Succeeded) == tasks {
+            ledger.complete_all();
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// How long each task waited until its handler began, one handed in at every tick.
+pub async fn start_latencies(tasks: usize, pace: Duration) -> Outcome<Vec<Duration>> {
+    let client = Ekiden::open("memory:").await?.namespace("bench")?;
+    let stopwatch = Arc::new(Stopwatch::new(tasks));
+    let books = stopwatch.clone();
+    let runner = Runner::builder(&client)
+        .task_handler(NoOp(move |payload: &[u8]| books.start(payload)))
+        .concurrency(1)
+        .build()?;
+    let stop = runner.stop();
+    let running = tokio::spawn(runner.run_until_stopped());
+    let books = stopwatch.clone();
+    let producing = tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(pace);
+        for number in 0..tasks {
+            ticks.tick().await;
+            let payload = payload::of(number);
+            books.begin(number);
+            client.enqueue_raw(NO_OP, "application/json", payload).await?;
+        }
+        Outcome::Ok(())
+    });
+    let waits = stopwatch.waits().await;
+    producing.abort();
+    stop.at_once();
+    running.await??;
+    waits
+}
+
+/// 16 tasks a call, no more: a million added in large calls leave the system's allocator with so much to put in order that
+/// the next thousand claims take twenty times as long, and the figure would be about that.
+const FILL_BATCH: usize = 16;
+
+/// A store in which a number of tasks wait, to measure what a claim costs.
+#[derive(Debug)]
+pub struct Backlog {
+    bed: Bed,
+    entropy: Entropy,
+    made: usize,
+}
+
+impl Backlog {
+    /// A store with so many waiting tasks.
+    pub async fn of(waiting: usize) -> Outcome<Self> {
+        let mut backlog = Self { bed: Bed::new()?, entropy: Entropy::from_system(), made: 0 };
+        backlog.add(waiting).await?;
+        Ok(backlog)
+    }
+
+    /// How long claims of so many tasks took, each. Between them what was claimed is settled and replaced, so that as
+    /// many wait for the last claim as for the first.
+    pub async fn claim_times(&mut self, claims: usize, limit: usize) -> Outcome<Vec<Duration>> {
+        let mut times = Vec::with_capacity(claims);
+        for _ in 0..claims {
+            let claim = self.bed.claim(limit, &mut self.entropy);
+            let start = Instant::now();
+            let claimed = self.bed.store.claim(claim).await?;
+            times.push(start.elapsed());
+            if claimed.tasks.len() != limit {
+                return Err(format!("a claim for {limit} tasks got {}", claimed.tasks.len()).into());
+            }
+            for task in claimed.tasks {
+                self.bed.settle(task, self.entropy.op_id(SystemClock.now())).await?;
+            }
+            self.add(limit).await?;
+        }
+        Ok(times)
+    }
+
+    async fn add(&mut self, tasks: usize) -> Outcome<()> {
+        let until = self.made + tasks;
+        while self.made < until {
+            let batch = self.made..until.min(self.made + FILL_BATCH);
+            self.made = batch.end;
+            let now = SystemClock.now();
+            let plan = |number| {
+                let enqueue = self.bed.plan(payload::of(number), &mut self.entropy);
+                (self.entropy.op_id(now), enqueue)
+            };
+            let plans: Vec<_> = batch.map(plan).collect();
+            for done in self.bed.store.run_all(&plans, now).await {
+                done?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A store and the names that all tasks share.
+#[derive(Debug)]
+struct Bed {
+    store: MemoryStore,
+    namespace: Namespace,
+    pool: PoolName,
+    kind: Kind,
+    holder: RunnerId,
+    policy: Arc<Policy>,
+}
+
+impl Bed {
+    fn new() -> Outcome<Self> {
+        Ok(Self {
+            store: MemoryStore::new(),
+            namespace: Namespace::new("default")?,
+            pool: PoolName::new("bench")?,
+            kind: Kind::new("no-op")?,
+            holder: RunnerId::new("bench.1")?,
+            policy: Profile::Embedded.settings().policy,
+        })
+    }
+
+    fn plan(&self, payload: Bytes, entropy: &mut Entropy) -> Enqueue {
+        let now = SystemClock.now();
+        let envelope = TaskEnvelope::json(self.kind.clone(), payload);
+        let (namespace, pool) = (self.namespace.clone(), self.pool.clone());
+        let spec = Spec::new(namespace, pool, entropy.task_id(now), envelope, self.policy.clone(), now);
+        Enqueue { spec: Arc::new(spec), start: Start::Released, parents: Vec::new(), idempotency: None }
+    }
+
+    fn claim(&self, limit: usize, entropy: &mut Entropy) -> Claim {
+        let now = SystemClock.now();
+        Claim {
+            id: entropy.op_id(now),
+            now,
+            pools: vec![ClaimPool::open(self.namespace.clone(), self.pool.clone())],
+            kinds: Kinds::Only(vec![self.kind.clone()]),
+            limit,
+            holder: self.holder.clone(),
+            lease: LeaseTerm::Heartbeat,
+        }
+    }
+
+    /// Settles a task as it was claimed, which saves reading it again.
+    async fn settle(&self, claimed: Versioned, id: OpId) -> Outcome<()> {
+        let event = Event::Succeeded { token: Token(task(&claimed)?.state.execution_no), result: None };
+        let plan = Happen { task: claimed.key.clone(), event };
+        self.store.run_seen(&plan, id, SystemClock.now(), View::default().with(claimed)).await?;
+        Ok(())
+    }
+}
+
+fn task(versioned: &Versioned) -> Outcome<&Arc<Task>> {
+    versioned.record.as_task().ok_or_else(|| "a claim gave something that is no task".into())
+}

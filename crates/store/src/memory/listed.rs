@@ -1,0 +1,102 @@
+//! A task's place in listings and lines: by creation, then by id.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use ekiden_core::id::{Namespace, TaskId};
+use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::time::Timestamp;
+
+/// A name that compares as its text does. A generated id is kept as its bits: they compare and hash without a look at
+/// another place in memory, which a million names would not have in any cache.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Ident {
+    /// The upper and lower bits; apart, they need no wider alignment than the rest.
+    Generated(u64, u64),
+    /// Any other text.
+    Other(Arc<str>),
+}
+
+impl Ident {
+    pub(super) fn of(name: &Arc<str>) -> Self {
+        TaskId::bits_of(name).map_or_else(|| Self::Other(name.clone()), Self::generated)
+    }
+
+    pub(super) fn of_text(name: &str) -> Self {
+        TaskId::bits_of(name).map_or_else(|| Self::Other(Arc::from(name)), Self::generated)
+    }
+
+    /// The key of the record with this name.
+    pub(super) fn key(&self, kind: RecordKind, namespace: &Namespace) -> Key {
+        let name = match self {
+            Self::Generated(upper, lower) => Key::task(namespace, &TaskId::from_bits(bits(*upper, *lower))).name,
+            Self::Other(name) => name.clone(),
+        };
+        Key { kind, namespace: namespace.clone(), name }
+    }
+
+    fn generated(bits: u128) -> Self {
+        let [upper, lower] = [bits >> 64, bits & u128::from(u64::MAX)];
+        let half = |bits| u64::try_from(bits).expect("half of 128 bits are 64");
+        Self::Generated(half(upper), half(lower))
+    }
+}
+
+fn bits(upper: u64, lower: u64) -> u128 {
+    u128::from(upper) << 64 | u128::from(lower)
+}
+
+impl Ord for Ident {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Generated(upper, lower), Self::Generated(upper_other, lower_other)) => {
+                (upper, lower).cmp(&(upper_other, lower_other))
+            }
+            (Self::Generated(upper, lower), Self::Other(text)) => TaskId::compare_bits(bits(*upper, *lower), text),
+            (Self::Other(text), Self::Generated(upper, lower)) => {
+                TaskId::compare_bits(bits(*upper, *lower), text).reverse()
+            }
+            (Self::Other(one), Self::Other(other)) => one.cmp(other),
+        }
+    }
+}
+
+impl PartialOrd for Ident {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A place in a listing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Listed {
+    pub(super) created_at: Timestamp,
+    pub(super) id: Ident,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entropy::Entropy;
+
+    #[test]
+    fn names_sort_like_their_texts() {
+        let mut entropy = Entropy::from_seed(1);
+        let mut texts: Vec<String> = ["", "a", "task", "task-", "task-0", "task-fffffff", "task-zz", "u", "受信箱"]
+            .map(str::to_owned)
+            .into_iter()
+            .collect();
+        for millis in [0, 1, 1_794_744_000_000, 1_794_744_000_000] {
+            let id = entropy.task_id(Timestamp::from_millis(millis));
+            texts.extend([id.to_string(), id.to_string().to_uppercase(), format!("{id}-"), format!("{id:.40}")]);
+            texts.push(id.as_str().get(..30).unwrap().to_owned());
+        }
+        for one in &texts {
+            for other in &texts {
+                let (ident, ident_other) = (Ident::of_text(one), Ident::of(&Arc::from(other.as_str())));
+                assert_eq!(ident.cmp(&ident_other), one.cmp(other), "{one} and {other}");
+                assert_eq!(ident == ident_other, one == other);
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! A sorted list that is mostly appended to and taken from its head, as lines and listings are. Both cost the same however
+//! long it is; anywhere else costs a search. What order means is the caller's to say, so that a list may hold mere slots.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+/// 2 KiB a chunk: small enough to shift, large enough that a million entries have few chunks to search.
+const CHUNK_BYTES: usize = 2 * 1_024;
+
+/// Sorted entries, no two alike.
+#[derive(Clone, Debug)]
+pub(super) struct Run<T> {
+    /// Never empty ones.
+    chunks: VecDeque<VecDeque<T>>,
+    len: usize,
+}
+
+/// Where an entry is, or would be: its chunk, and its place there.
+#[derive(Clone, Copy)]
+struct Spot {
+    chunk: usize,
+    place: usize,
+}
+
+impl<T> Run<T> {
+    const CHUNK_MAX: usize = CHUNK_BYTES / size_of::<T>();
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn first(&self) -> Option<&T> {
+        self.chunks.front()?.front()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flatten()
+    }
+
+    /// Adds an entry at its place, unless it is there.
+    pub(super) fn insert(&mut self, entry: T, order: impl Fn(&T, &T) -> Ordering) {
+        let spot = self.spot(|other| order(other, &entry).is_lt());
+        if self.at(spot).is_some_and(|found| order(found, &entry).is_eq()) {
+            return;
+        }
+        self.len += 1;
+        let Some(chunk) = self.chunks.get_mut(spot.chunk) else {
+            return self.push(entry);
+        };
+        chunk.insert(spot.place, entry);
+        if chunk.len() > Self::CHUNK_MAX {
+            let upper = chunk.split_off(Self::CHUNK_MAX / 2);
+            self.chunks.insert(spot.chunk + 1, upper);
+        }
+    }
+
+    /// Takes an entry out; says whether it was there.
+    pub(super) fn remove(&mut self, entry: &T, order: impl Fn(&T, &T) -> Ordering) -> bool {
+        let spot = self.spot(|other| order(other, entry).is_lt());
+        let found = self.at(spot).is_some_and(|found| order(found, entry).is_eq());
+        if found {
+            self.take(spot);
+        }
+        found
+    }
+
+    /// The entries from the first that is not `before` on.
+    pub(super) fn since(&self, before: impl Fn(&T) -> bool) -> impl Iterator<Item = &T> {
+        let Spot { chunk, place } = self.spot(before);
+        let first = self.chunks.get(chunk).into_iter().flat_map(move |chunk| chunk.range(place..));
+        first.chain(self.chunks.iter().skip(chunk + 1).flatten())
+    }
+
+    /// The entries that are `before`, the last one first.
+    pub(super) fn until(&self, before: impl Fn(&T) -> bool) -> impl Iterator<Item = &T> {
+        let Spot { chunk, place } = self.spot(before);
+        let last = self.chunks.get(chunk).into_iter().flat_map(move |chunk| chunk.range(..place).rev());
+        last.chain(self.chunks.range(..chunk).rev().flat_map(|chunk| chunk.iter().rev()))
+    }
+
+    fn at(&self, spot: Spot) -> Option<&T> {
+        self.chunks.get(spot.chunk)?.get(spot.place)
+    }
+
+    /// The first place whose entry is not `before`. Both ends are tried first.
+    fn spot(&self, before: impl Fn(&T) -> bool) -> Spot {
+        let is_before = |end: Option<&T>| end.is_some_and(&before);
+        let (Some(first), Some(last)) = (self.chunks.front(), self.chunks.back()) else {
+            return Spot { chunk: 0, place: 0 };
+        };
+        let chunk = if is_before(last.back()) {
+            return Spot { chunk: self.chunks.len(), place: 0 };
+        } else if !is_before(first.front()) {
+            return Spot { chunk: 0, place: 0 };
+        } else if is_before(last.front()) {
+            self.chunks.len() - 1
+        } else {
+            self.chunks.partition_point(|chunk| is_before(chunk.back()))
+        };
+        let place = self.chunks.get(chunk).map_or(0, |chunk| chunk.partition_point(&before));
+        Spot { chunk, place }
+    }
+
+    fn push(&mut self, entry: T) {
+        match self.chunks.back_mut() {
+            Some(last) if last.len() < Self::CHUNK_MAX => last.push_back(entry),
+            _ => self.chunks.push_back(VecDeque::from([entry])),
+        }
+    }
+
+    fn take(&mut self, spot: Spot) {
+        let Some(chunk) = self.chunks.get_mut(spot.chunk) else { return };
+        if chunk.remove(spot.place).is_some() {
+            self.len -= 1;
+        }
+        if chunk.is_empty() {
+            self.chunks.remove(spot.chunk);
+        } else if chunk.len() < Self::CHUNK_MAX / 4 {
+            self.merge(spot.chunk);
+            self.merge(spot.chunk.saturating_sub(1));
+        }
+    }
+
+    /// Joins a chunk with the next if both together stay small, so that entries taken out here and there leave no ruins.
+    fn merge(&mut self, at: usize) {
+        let len = |chunk: Option<&VecDeque<T>>| chunk.map_or(Self::CHUNK_MAX, VecDeque::len);
+        if len(self.chunks.get(at)) + len(self.chunks.get(at + 1)) > Self::CHUNK_MAX / 2 {
+            return;
+        }
+        if let Some(mut next) = self.chunks.remove(at + 1)
+            && let Some(chunk) = self.chunks.get_mut(at)
+        {
+            chunk.append(&mut next);
+        }
+    }
+}
+
+impl<T> Default for Run<T> {
+    fn default() -> Self {
+        Self { chunks: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<T: PartialEq> PartialEq for Run<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::entropy::Entropy;
+
+    fn check(run: &Run<u32>, model: &BTreeSet<u32>) {
+        assert!(run.iter().eq(model.iter()));
+        assert_eq!(run.len(), model.len());
+        assert!(run.chunks.iter().all(|chunk| !chunk.is_empty() && chunk.len() <= Run::<u32>::CHUNK_MAX));
+    }
+
+    #[test]
+    fn a_run_holds_what_a_sorted_set_holds() {
+        for seed in 0..8 {
+            let mut entropy = Entropy::from_seed(seed);
+            let (mut run, mut model) = (Run::default(), BTreeSet::new());
+            for step in 0..6_000 {
+                let entry = u32::try_from(entropy.below(3_000)).unwrap();
+                // First it grows, later it shrinks.
+                if entropy.chance(if step < 3_000 { 80 } else { 20 }) {
+                    run.insert(entry, u32::cmp);
+                    model.insert(entry);
+                } else {
+                    assert_eq!(run.remove(&entry, u32::cmp), model.remove(&entry));
+                }
+                assert_eq!(run.first(), model.first());
+                if step % 500 == 0 {
+                    check(&run, &model);
+                    assert!(run.since(|other| *other < entry).eq(model.range(entry..)), "seed {seed}");
+                    assert!(run.until(|other| *other < entry).eq(model.range(..entry).rev()), "seed {seed}");
+                }
+            }
+            check(&run, &model);
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_appended_to_and_taken_from_its_head_stays_dense() {
+        let mut run = Run::default();
+        for entry in 0..10_000 {
+            run.insert(entry, u32::cmp);
+        }
+        assert_eq!(run.chunks.len(), 10_000_usize.div_ceil(Run::<u32>::CHUNK_MAX));
+        for entry in 0..9_999 {
+            assert!(run.remove(&entry, u32::cmp));
+        }
+        assert_eq!((run.len(), run.chunks.len(), run.first()), (1, 1, Some(&9_999)));
+    }
+
+    #[test]
+    fn entries_taken_out_here_and_there_leave_few_chunks() {
+        let mut run = Run::default();
+        for entry in 0..10_000 {
+            run.insert(entry, u32::cmp);
+        }
+        for entry in (0..10_000).filter(|entry| entry % 100 != 0) {
+            assert!(run.remove(&entry, u32::cmp));
+        }
+        assert_eq!(run.len(), 100);
+        assert!(run.chunks.len() <= 2, "{}", run.chunks.len());
+    }
+}
