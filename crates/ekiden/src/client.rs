@@ -127,11 +127,16 @@ impl EkidenBuilder {
 
     /// The queue.
     pub fn build(self) -> Ekiden {
+        self.build_around(|queue| queue)
+    }
+
+    /// The queue, with something of your own around its port: to watch it, to forward it, to make it fail.
+    pub fn build_around(self, layer: impl FnOnce(Arc<dyn Queue>) -> Arc<dyn Queue>) -> Ekiden {
         let mut entropy = self.entropy;
         let own = Entropy::from_seed(entropy.next_u64());
         let queue = Arc::new(StoreQueue::with(self.store, self.clock.clone(), own, self.observers));
         let tools = Tools { clock: self.clock, io: self.io, entropy: Mutex::new(entropy) };
-        Ekiden { queue, tools: Arc::new(tools) }
+        Ekiden { queue: layer(queue), tools: Arc::new(tools) }
     }
 }
 

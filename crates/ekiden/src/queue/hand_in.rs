@@ -15,11 +15,11 @@ use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::task::Spec;
 use ekiden_core::time::Timestamp;
 use ekiden_core::transition::Start;
-use ekiden_store::{PlanError, StoreExt};
+use ekiden_store::StoreExt;
 
 use super::StoreQueue;
 use super::settings::Source;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::port::{Enqueued, NewTask, Queue, When, Wishes};
 
 impl StoreQueue {
@@ -48,15 +48,13 @@ impl StoreQueue {
         }
         let again: Vec<_> = plans.iter().map(|(id, plan, _)| (*id, plan.clone())).collect();
         let (outcomes, _) = self.store.run_all_and_claim(plans, None, now).await;
-        for ((place, (id, plan)), outcome) in places.into_iter().zip(again).zip(outcomes) {
+        let outcomes = self.persist_all(&again, outcomes, now).await;
+        for ((place, (_, plan)), outcome) in places.into_iter().zip(again).zip(outcomes) {
             // Its parents may have been handed in by this very request, after it looked for them.
-            if matches!(&outcome, Err(PlanError::Refused(why)) if why.code == ReasonCode::DependencyUnknown) {
+            if outcome.as_ref().is_err_and(|error| error.code() == ReasonCode::DependencyUnknown) {
                 later.push((place, Prepared::Simple(plan)));
                 continue;
             }
-            let first = outcome.map_err(Error::from);
-            let outcome =
-                self.persist(first, || async { self.store.run(&plan, id, now).await.map_err(Error::from) }).await;
             if let Some(slot) = answers.get_mut(place) {
                 *slot = Some(outcome.map(|enqueued| self.handed_in(&enqueued)));
             }

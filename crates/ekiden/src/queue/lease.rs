@@ -83,7 +83,11 @@ impl StoreQueue {
         let now = self.now();
         let plans = settlements.into_iter().map(|settlement| {
             let plan = Happen { task: settlement.lease.task.key(), event: settlement.event() };
-            let view = settlement.lease.seen.map_or_else(View::default, |seen| View::default().with(seen));
+            let view = match (settlement.verdict, settlement.lease.seen) {
+                // The cancel came after the record was given out; by that record there is nothing to end.
+                (Verdict::Stopped(_), _) | (_, None) => View::default(),
+                (_, Some(seen)) => View::default().with(seen),
+            };
             (settlement.id, plan, view)
         });
         let plans: Vec<_> = plans.collect();
@@ -93,12 +97,8 @@ impl StoreQueue {
             Err(error) => (None, Some(error)),
         };
         let (outcomes, claimed) = self.store.run_all_and_claim(plans, claim.clone(), now).await;
-        let mut settled = Vec::with_capacity(outcomes.len());
-        for ((id, plan), outcome) in again.into_iter().zip(outcomes) {
-            let first = outcome.map_err(Error::from);
-            let again = || async { self.store.run(&plan, id, now).await.map_err(Error::from) };
-            settled.push(self.persist(first, again).await.map(|happened| self.settled(happened)));
-        }
+        let outcomes = self.persist_all(&again, outcomes, now).await;
+        let settled = outcomes.into_iter().map(|outcome| outcome.map(|happened| self.settled(happened))).collect();
         let leased = match (claimed, refused) {
             (Some(first), _) => self.given_after(first, claim).await,
             (None, Some(error)) => Err(error),

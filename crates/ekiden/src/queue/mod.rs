@@ -23,7 +23,7 @@ use ekiden_core::task::{Phase, Progress, Task};
 use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{CountScope, Counts, Page, Store, StoreExt, TaskQuery};
+use ekiden_store::{CountScope, Counts, Page, PlanError, Store, StoreExt, TaskQuery};
 
 use crate::bell::Bell;
 use crate::change::{Announcer, Observer, Subscription};
@@ -131,6 +131,39 @@ impl StoreQueue {
             }
         }
         outcome
+    }
+
+    /// The same for many plans, which share the waits: how long this takes does not grow with their number.
+    async fn persist_all<P>(
+        &self,
+        plans: &[(OpId, P)],
+        first: Vec<Result<P::Done, PlanError>>,
+        now: Timestamp,
+    ) -> Vec<Result<P::Done>>
+    where
+        P: Plan + Clone + Sync + Send,
+        P::Done: Send,
+    {
+        let mut answers: Vec<Result<P::Done>> = first.into_iter().map(|outcome| outcome.map_err(Error::from)).collect();
+        let mut wait = FIRST_WAIT;
+        for _ in 1..TRIES {
+            let passing = |answer: &Result<P::Done>| answer.as_ref().is_err_and(Error::is_retryable);
+            let (places, again): (Vec<_>, Vec<_>) = answers
+                .iter_mut()
+                .zip(plans)
+                .filter(|(answer, _)| passing(answer))
+                .map(|(a, p)| (a, p.clone()))
+                .unzip();
+            if again.is_empty() {
+                break;
+            }
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+            for (place, outcome) in places.into_iter().zip(self.store.run_all(&again, now).await) {
+                *place = outcome.map_err(|later| Error::from(later).after(place.as_ref().err()));
+            }
+        }
+        answers
     }
 
     /// Reads are repeated like everything else.

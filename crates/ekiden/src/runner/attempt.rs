@@ -58,7 +58,13 @@ impl LastWord {
 
 impl Drop for LastWord {
     fn drop(&mut self) {
-        self.say(End::Dropped);
+        if std::thread::panicking() {
+            // Something of the handler panicked while it was dropped. Handed back, the task would do so for ever.
+            let failure = TaskError::retryable("panicked: while the handler was dropped").failure();
+            self.say(End::Said(Verdict::Failed(failure)));
+        } else {
+            self.say(End::Dropped);
+        }
     }
 }
 

@@ -176,6 +176,9 @@ impl RunnerBuilder {
         if self.concurrency == Some(0) {
             return Err(wrong("a concurrency of zero").into());
         }
+        if self.poll == Some(Duration::ZERO) {
+            return Err(wrong("a poll of zero").into());
+        }
         let lease = self.lease.map(Millis::from);
         if let Some(lease) = lease {
             lease.check("lease", limits::LEASE_MAX)?;

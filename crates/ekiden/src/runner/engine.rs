@@ -8,6 +8,7 @@ use ekiden_core::id::{Kind, TaskId};
 use ekiden_core::limits;
 use ekiden_core::pool::{Concurrency, PoolSettings, Timeout};
 use ekiden_core::reason::ReasonCode;
+use ekiden_core::time::Timestamp;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
@@ -54,6 +55,8 @@ pub(super) struct Engine {
     reporter: Arc<Reporter>,
     deadlines: Arc<Deadlines>,
     next_slot: Slot,
+    /// Rises with each claim, so that each ask comes first in its turn.
+    turn: usize,
     concurrency: usize,
     /// Ends to be written.
     ends: Vec<Settlement>,
@@ -74,6 +77,7 @@ impl Engine {
             reporter: Arc::default(),
             deadlines: Arc::default(),
             next_slot: 0,
+            turn: 0,
             concurrency: 1,
             ends: Vec::new(),
             ended: Ended::default(),
@@ -81,11 +85,7 @@ impl Engine {
     }
 
     pub(super) async fn run(mut self) -> Ended {
-        let at_once = self.stop.at_once.clone();
-        let hopeless = async {
-            at_once.cancelled().await;
-            tokio::time::sleep(AT_ONCE).await;
-        };
+        let hopeless = self.patience_ends();
         tokio::select! {
             outcome = self.live() => {
                 if let Err(error) = outcome {
@@ -94,9 +94,27 @@ impl Engine {
             }
             () = hopeless => tracing::error!("the store did not answer in time, runner ends"),
         }
+        self.table.lock().values().for_each(Run::drop_handler);
         self.ended.unsettled.extend(self.ends.iter().map(|end| end.lease.task.id.clone()));
         self.ended.unsettled.extend(self.table.lock().values().filter(|run| run.fate != Fate::Left).map(task_id));
         self.ended
+    }
+
+    /// A store that does not answer must not keep a runner from ending: gently after everything that may take time has had
+    /// it, at once soon after that was asked for.
+    fn patience_ends(&self) -> impl Future<Output = ()> + use<> {
+        let Options { grace, cancel_grace, .. } = *self.options;
+        let gently = grace.saturating_add(cancel_grace).saturating_add(LAST_SETTLEMENTS).saturating_add(AT_ONCE);
+        let stop = self.stop.clone();
+        async move {
+            stop.gently.cancelled().await;
+            let in_time = async {
+                stop.at_once.cancelled().await;
+                tokio::time::sleep(AT_ONCE).await;
+            };
+            // Either way the patience is over.
+            let _ = tokio::time::timeout(gently, in_time).await;
+        }
     }
 
     async fn live(&mut self) -> Result<()> {
@@ -159,10 +177,12 @@ impl Engine {
         let mut look_at = self.monotonic();
         let mut compare_at = self.monotonic() + lease;
         let mut claims = true;
+        let mut known = None;
         loop {
             if claims || !self.ends.is_empty() {
                 claims = self.exchange(pulse, claims).await;
             }
+            claims |= self.became_due(&bell, &mut known).await;
             let again = if self.ends.is_empty() { Duration::MAX } else { SETTLE_AGAIN };
             let wait = self.until_next(&bell, look_at).min(again);
             let mut words = Vec::new();
@@ -184,6 +204,18 @@ impl Engine {
                 self.compare(pulse).await;
             }
         }
+    }
+
+    /// Whether the moment that was waited for has come, by whatever this runner was woken. The bell knows one moment only, so
+    /// that is when the one after it is looked for.
+    async fn became_due(&self, bell: &Bell, known: &mut Option<Timestamp>) -> bool {
+        let now = self.client.tools().clock.now();
+        let came = known.is_some_and(|due| due <= now);
+        if came {
+            self.look_ahead(bell).await;
+        }
+        *known = bell.earliest(self.client.tools().clock.now());
+        came
     }
 
     /// Until the next look, or until a task is known to be due.
@@ -213,17 +245,16 @@ impl Engine {
     async fn exchange(&mut self, pulse: &Pulse, claims: bool) -> bool {
         let mut asks = if claims && self.may_claim(pulse) { self.asks(pulse) } else { Vec::new() };
         asks.reverse();
-        let ends = std::mem::take(&mut self.ends);
         let first = asks.pop();
         let mut full = first.as_ref().map_or(0, |ask| ask.limit);
         let mut more = false;
-        let leased = if ends.is_empty() {
+        let leased = if self.ends.is_empty() {
             match first {
                 Some(ask) => self.client.queue().dequeue_ready(ask).await,
                 None => Ok(Vec::new()),
             }
         } else {
-            self.settle(ends, first).await
+            self.settle(first).await
         };
         more |= self.begin(leased, full);
         while let Some(mut ask) = asks.pop() {
@@ -246,7 +277,7 @@ impl Engine {
     }
 
     /// One ask for the kinds without a limit, and one for each kind that has one and is not at it.
-    fn asks(&self, pulse: &Pulse) -> Vec<Ask> {
+    fn asks(&mut self, pulse: &Pulse) -> Vec<Ask> {
         let room = self.room();
         let holder = pulse.runner();
         let ask = |kinds: Arc<[Kind]>, limit: usize| Ask {
@@ -266,22 +297,27 @@ impl Engine {
         }
         // Nobody is always asked first.
         if !asks.is_empty() {
-            let turn = usize::try_from(self.next_slot).unwrap_or(0) % asks.len();
-            asks.rotate_left(turn);
+            self.turn = self.turn.wrapping_add(1);
+            let first = self.turn % asks.len();
+            asks.rotate_left(first);
         }
         asks
     }
 
-    async fn settle(&mut self, ends: Vec<Settlement>, then: Option<Ask>) -> Result<Vec<Leased>> {
-        // Kept without what was seen: should it be needed again, things may have changed.
-        let kept: Vec<_> = ends.iter().map(|end| (end.id, end.lease.task.clone(), end.lease.token)).collect();
-        let verdicts: Vec<_> = ends.iter().map(|end| end.verdict.clone()).collect();
-        let answer = self.client.queue().settle(ends, then).await;
-        for (((id, task, token), verdict), outcome) in kept.into_iter().zip(verdicts).zip(answer.settled) {
-            let end = Settlement { id, lease: LeaseRef::new(task, token), verdict };
-            match outcome {
-                Ok(_) => self.settled(&end),
-                Err(error) => self.not_settled(end, &error),
+    /// An end is forgotten when its answer is there, not before: this may be dropped on the way, when the grace is over.
+    async fn settle(&mut self, then: Option<Ask>) -> Result<Vec<Leased>> {
+        let sent = self.ends.clone();
+        for end in &mut self.ends {
+            // Should it be needed again, things may have changed.
+            end.lease = LeaseRef::new(end.lease.task.clone(), end.lease.token);
+        }
+        let answer = self.client.queue().settle(sent, then).await;
+        let mut outcomes = answer.settled.into_iter();
+        for end in std::mem::take(&mut self.ends) {
+            match outcomes.next() {
+                Some(Ok(_)) => self.settled(&end),
+                Some(Err(error)) => self.not_settled(end, &error),
+                None => self.ends.push(end),
             }
         }
         answer.leased
@@ -353,7 +389,7 @@ impl Engine {
         self.next_slot += 1;
         let stop = CancellationToken::new();
         let deadline = match leased.spec.policy.timeout {
-            Timeout::After(limit) => Some(self.monotonic() + limit.as_duration()),
+            Timeout::After(limit) => Some(self.monotonic().saturating_add(limit.as_duration())),
             Timeout::Never => None,
         };
         let context = Context::new(self.client.clone(), &leased, stop.clone(), self.reporter.clone());
@@ -431,15 +467,7 @@ impl Engine {
         }
         let dropped = tokio::time::timeout(self.options.cancel_grace, self.settle_until_idle(pulse)).await;
         if dropped.is_err() {
-            // Handlers that block their threads cannot be dropped. Their tasks go to others all the same.
-            let blocked: Vec<LeaseRef> = {
-                let mut runs = self.table.lock();
-                let running = runs.values_mut().filter(|run| run.fate == Fate::Interrupted);
-                running.map(|run| (run.fate = Fate::Left, run.lease.clone()).1).collect()
-            };
-            for lease in blocked {
-                self.push_end(lease, Verdict::Interrupted);
-            }
+            self.leave_blocked();
         }
         let _ = tokio::time::timeout(LAST_SETTLEMENTS, async {
             while !self.ends.is_empty() {
@@ -450,13 +478,31 @@ impl Engine {
         .await;
     }
 
+    /// Handlers that block their threads cannot be dropped. Their tasks go to others all the same, but for those that were
+    /// cancelled: who comes next must not overlap them.
+    fn leave_blocked(&mut self) {
+        let mut blocked = Vec::new();
+        for run in self.table.lock().values_mut() {
+            let verdict = match run.fate {
+                Fate::Interrupted => Verdict::Interrupted,
+                Fate::TimedOut { .. } => Verdict::TimedOut,
+                Fate::Running | Fate::Cancelled { .. } | Fate::Left => continue,
+            };
+            run.fate = Fate::Left;
+            blocked.push((run.lease.clone(), verdict));
+        }
+        for (lease, verdict) in blocked {
+            self.push_end(lease, verdict);
+        }
+    }
+
     async fn settle_until_idle(&mut self, pulse: &Pulse) {
-        while self.table.len() > 0 || !self.ends.is_empty() {
+        while self.table.open() > 0 || !self.ends.is_empty() {
             let mut words = Vec::new();
             if !self.ends.is_empty() {
                 self.exchange(pulse, false).await;
             }
-            if self.table.len() == 0 {
+            if self.table.open() == 0 {
                 self.pause().await;
                 continue;
             }

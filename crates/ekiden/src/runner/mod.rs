@@ -63,10 +63,18 @@ pub struct Runner {
 }
 
 /// Tells a runner to end, from anywhere.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Stop {
+    /// Follows from the other: who ends at once claims no more.
     gently: CancellationToken,
     at_once: CancellationToken,
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        let at_once = CancellationToken::new();
+        Self { gently: at_once.child_token(), at_once }
+    }
 }
 
 impl Stop {
@@ -77,7 +85,6 @@ impl Stop {
 
     /// Interrupts what runs.
     pub fn at_once(&self) {
-        self.gently.cancel();
         self.at_once.cancel();
     }
 }
@@ -144,11 +151,16 @@ impl Runner {
         })?;
         // A caller that goes away takes the runner with it.
         let guard = self.stop.at_once.clone().drop_guard();
-        let gently = self.stop.gently.clone();
         let engine = Engine::new(self.client, Arc::new(self.options), self.stop, Handle::current());
-        let ended = io.spawn(engine.run()).await;
+        // The engine keeps its own thread alive: a run that is dropped still hands back what it held.
+        let thread = io.clone();
+        let ended = io.spawn(async move {
+            let ended = engine.run().await;
+            drop(thread);
+            ended
+        });
+        let ended = ended.await;
         guard.disarm();
-        drop(gently);
         ended.map_err(|why| {
             let refusal = ekiden_core::reason::Refusal::new(ekiden_core::reason::ReasonCode::RunnerInvalid);
             refusal.with("why", format!("the runner's own work ended early: {why}")).into()

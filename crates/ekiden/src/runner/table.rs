@@ -66,6 +66,11 @@ impl Table {
         self.lock().len()
     }
 
+    /// How many have an end that is still to be written.
+    pub(super) fn open(&self) -> usize {
+        self.lock().values().filter(|run| run.fate != Fate::Left).count()
+    }
+
     pub(super) fn count(&self, kind: &Kind) -> usize {
         self.lock().values().filter(|run| run.kind == *kind).count()
     }

@@ -25,7 +25,7 @@ pub(super) struct Warden {
     pub(super) deadlines: Arc<Deadlines>,
 }
 
-/// When the warden will wake. An attempt that ends earlier wakes it now.
+/// When the warden will wake. An attempt that must end earlier wakes it now.
 #[derive(Default)]
 pub(super) struct Deadlines {
     planned_ms: AtomicU64,
@@ -49,24 +49,32 @@ impl Warden {
         self.client.tools().clock.monotonic()
     }
 
-    /// Watches for ever.
+    /// Watches for ever. A store that does not answer holds up the news of cancels, and no deadline.
     pub(super) async fn watch_on(self) {
+        tokio::join!(self.listen_on(), self.enforce_on());
+    }
+
+    async fn listen_on(&self) {
         let bell = self.client.queue().bell(self.client.namespace());
         let mut heard = bell.stop.heard();
-        let mut look_at = self.now();
         loop {
-            if self.now() >= look_at {
-                self.read_signals().await;
-                look_at = self.now() + LOOK;
+            self.read_signals().await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = bell.stop.since(&mut heard) => {}
             }
+        }
+    }
+
+    async fn enforce_on(&self) {
+        loop {
             self.enforce();
             // Until the new plan is known every deadline is worth a look.
             self.deadlines.planned_ms.store(u64::MAX, Ordering::Release);
-            let next = self.next_moment().map_or(look_at, |moment| moment.min(look_at));
+            let next = self.next_moment().unwrap_or(Duration::MAX);
             self.deadlines.planned_ms.store(millis(next), Ordering::Release);
             tokio::select! {
                 () = tokio::time::sleep(next.saturating_sub(self.now())) => {}
-                () = bell.stop.since(&mut heard) => look_at = self.now(),
                 () = self.deadlines.notify.notified() => {}
             }
         }
@@ -87,13 +95,14 @@ impl Warden {
     }
 
     fn cancel(&self, task: &TaskId, token: Token) {
-        let drop_at = Some(self.now() + self.cancel_grace);
+        let drop_at = self.now().saturating_add(self.cancel_grace);
         for run in self.table.lock().values_mut() {
             if run.lease.task.id == *task && run.lease.token == token && run.fate == Fate::Running {
-                run.fate = Fate::Cancelled { drop_at };
+                run.fate = Fate::Cancelled { drop_at: Some(drop_at) };
                 run.stop.cancel();
             }
         }
+        self.deadlines.begins(drop_at);
     }
 
     /// What each moment asks for. Handlers are dropped at once; what blocks its thread is settled without its handler when it
@@ -104,7 +113,7 @@ impl Warden {
         for (slot, run) in self.table.lock().iter_mut() {
             match run.fate {
                 Fate::Running if run.deadline.is_some_and(|deadline| deadline <= now) => {
-                    run.fate = Fate::TimedOut { settle_at: now + self.cancel_grace };
+                    run.fate = Fate::TimedOut { settle_at: now.saturating_add(self.cancel_grace) };
                     run.stop.cancel();
                     run.drop_handler();
                 }
