@@ -13,6 +13,7 @@ mod io;
 mod port;
 mod queue;
 mod record;
+mod registry;
 mod runner;
 mod schedule;
 #[cfg(unix)]
@@ -32,6 +33,7 @@ pub use port::{
 };
 pub use queue::StoreQueue;
 pub use record::{TaskRecord, TaskState};
+pub use registry::Registry;
 pub use runner::{Ended, Runner, RunnerBuilder, Stop};
 pub use schedule::ScheduleBuilder;
 
