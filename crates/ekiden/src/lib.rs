@@ -18,6 +18,7 @@ mod runner;
 mod schedule;
 #[cfg(unix)]
 mod signal;
+pub mod testing;
 
 pub use bell::{Bell, Chime, Heard as HeardChime};
 pub use change::{Heard, Observer, Subscription, TaskChange};
