@@ -71,3 +71,8 @@ pub mod store {
     pub use ekiden_store::layers;
     pub use ekiden_store::{CountScope, Counts, ListOrder, MemoryStore, Page, Store, TaskQuery};
 }
+
+/// The README's programs are compiled and run like every other example.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
