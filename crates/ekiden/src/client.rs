@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{Kind, Namespace, OpId, PoolName, QuestionId, ScheduleId, SweepId, TaskId};
@@ -15,7 +16,7 @@ use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
 use ekiden_store::{CountScope, Counts, ListOrder, MemoryStore, Page, Store, TaskQuery};
 
-use crate::change::{Observer, Subscription};
+use crate::change::{Heard, Observer, Subscription};
 use crate::enqueue::EnqueueBuilder;
 use crate::error::{Error, Result};
 use crate::handler::Payload;
@@ -24,6 +25,9 @@ use crate::port::{Bulk, Enqueued, Explanation, Maintained, NewTask, Queue, TaskR
 use crate::queue::StoreQueue;
 use crate::record::TaskRecord;
 use crate::schedule::ScheduleBuilder;
+
+/// One second: how soon somebody who waits for a task sees what another process did to it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The pool of tasks that name none.
 pub(crate) const DEFAULT_POOL: &str = "default";
@@ -248,6 +252,38 @@ impl Client {
         self.queue.get_status(self.task(id)).await
     }
 
+    /// Waits until a task has ended, however long that takes, and returns what became of it.
+    ///
+    /// ```
+    /// # use ekiden::{Context, Ekiden, Payload, Runner, TaskState};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Greet;
+    /// # impl Payload for Greet {
+    /// #     const TASK_TYPE: &'static str = "greet";
+    /// # }
+    /// # #[tokio::main] async fn main() -> Result<(), ekiden::Error> {
+    /// # let client = Ekiden::open("memory:").await?.namespace("default")?;
+    /// let task = client.enqueue(Greet).await?;
+    /// let runner = Runner::builder(&client).handler(|_: Greet, _: Context| async {}).build()?;
+    /// let stop = runner.stop();
+    /// let running = tokio::spawn(runner.run_until_stopped());
+    /// assert_eq!(client.wait(&task.id).await?.state, TaskState::Succeeded);
+    /// stop.gently();
+    /// # running.await.expect("the runner does not panic")?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn wait(&self, id: &TaskId) -> Result<TaskRecord> {
+        let mut changes = self.subscribe();
+        loop {
+            let record = self.get_status(id).await?;
+            if record.state.is_final() {
+                return Ok(record);
+            }
+            // In vain if another process ends it: then the next look finds out.
+            let _ = tokio::time::timeout(LOOK_AGAIN, ended(&mut changes, id)).await;
+        }
+    }
+
     /// How many tasks of the namespace are in each of the nine states.
     pub async fn counts_by_state(&self) -> Result<Counts> {
         self.queue.counts_by_state(CountScope { namespace: self.namespace.clone(), pool: None }).await
@@ -351,6 +387,17 @@ impl Client {
     /// Does what is due. Every process with a runner does so by itself.
     pub async fn maintain(&self) -> Result<Maintained> {
         self.queue.maintain(self.namespace.clone()).await
+    }
+}
+
+/// Waits until a task may have ended, as far as this process hears of it.
+async fn ended(changes: &mut Subscription, id: &TaskId) {
+    loop {
+        match changes.next().await {
+            Some(Heard::Change(change)) if change.id != *id || !change.state.is_final() => {}
+            Some(_) => return,
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -13,10 +13,12 @@ mod io;
 mod port;
 mod queue;
 mod record;
+mod registry;
 mod runner;
 mod schedule;
 #[cfg(unix)]
 mod signal;
+pub mod testing;
 
 pub use bell::{Bell, Chime, Heard as HeardChime};
 pub use change::{Heard, Observer, Subscription, TaskChange};
@@ -32,6 +34,7 @@ pub use port::{
 };
 pub use queue::StoreQueue;
 pub use record::{TaskRecord, TaskState};
+pub use registry::Registry;
 pub use runner::{Ended, Runner, RunnerBuilder, Stop};
 pub use schedule::ScheduleBuilder;
 
@@ -68,3 +71,8 @@ pub mod store {
     pub use ekiden_store::layers;
     pub use ekiden_store::{CountScope, Counts, ListOrder, MemoryStore, Page, Store, TaskQuery};
 }
+
+/// The README's programs are compiled and run like every other example.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -6,10 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
+use ekiden_core::attempt::Stage;
+use ekiden_core::reason::ReasonCode;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::table::Slot;
 use crate::context::Context;
+use crate::error::Error;
 use crate::handler::{Call, TaskError, verdict};
 use crate::port::Verdict;
 
@@ -29,12 +32,43 @@ pub(super) type Word = (Slot, End);
 
 /// Runs a handler and says how it ended, whatever happens to it.
 pub(super) async fn run(call: Call, payload: bytes::Bytes, context: Context, mut last_word: LastWord) {
+    last_word.say(End::Said(judged(call, payload, context).await));
+}
+
+/// Runs a handler to its own end. A panic is a failure that may be tried again.
+pub(crate) async fn judged(call: Call, payload: bytes::Bytes, context: Context) -> Verdict {
     let handler = async move { call(payload, context).await };
-    let said = match caught(handler).await {
+    match caught(handler).await {
         Ok(outcome) => verdict(outcome),
         Err(panic) => Verdict::Failed(TaskError::retryable(panic_text(panic.as_ref())).failure()),
-    };
-    last_word.say(End::Said(said));
+    }
+}
+
+/// What to write down when the store refused the end of an attempt, if anything.
+pub(crate) fn instead(refused: &Verdict, error: &Error) -> Option<Verdict> {
+    match (error.code(), refused) {
+        // It was cancelled before it ended; its place is free when that is written.
+        (ReasonCode::TaskCancelled, verdict) if !matches!(verdict, Verdict::Stopped(_)) => {
+            Some(Verdict::Stopped(Stage::Verified))
+        }
+        (_, Verdict::Failed(_)) => None,
+        _ if is_not_ours(error) => None,
+        // What the handler returned cannot be kept, and never will be.
+        _ => Some(Verdict::Failed(TaskError::permanent(error).failure())),
+    }
+}
+
+/// Whether an end was refused because the attempt was no longer the runner's to end.
+pub(crate) fn is_not_ours(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        ReasonCode::LeaseLost
+            | ReasonCode::TaskFinal
+            | ReasonCode::TaskCancelled
+            | ReasonCode::TaskNotCancelled
+            | ReasonCode::TaskNotRunning
+            | ReasonCode::TaskNotFound
+    )
 }
 
 /// Says that a handler was dropped unless it said something before.

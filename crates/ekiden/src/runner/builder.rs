@@ -14,13 +14,14 @@ use super::{Ended, Runner};
 use crate::client::{Client, DEFAULT_POOL};
 use crate::context::Context;
 use crate::error::Result;
-use crate::handler::{Call, IntoDone, Payload, TaskHandler, of_trait, typed};
+use crate::handler::{Call, IntoDone, Payload, TaskHandler};
+use crate::registry::Registry;
 
 /// Chooses what a runner does.
 #[must_use = "a runner does nothing until it is run"]
 pub struct RunnerBuilder {
     client: Client,
-    handlers: Vec<(String, Call)>,
+    registry: Registry,
     pools: Vec<String>,
     limits: Vec<(String, usize)>,
     name: String,
@@ -52,7 +53,7 @@ impl RunnerBuilder {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
-            handlers: Vec::new(),
+            registry: Registry::new(),
             pools: Vec::new(),
             limits: Vec::new(),
             name: "runner".to_owned(),
@@ -73,14 +74,19 @@ impl RunnerBuilder {
         Fut: Future<Output = R> + Send + 'static,
         R: IntoDone + 'static,
     {
-        self.handlers.push((P::TASK_TYPE.to_owned(), typed(handler)));
+        self.registry = self.registry.handler(handler);
         self
     }
 
     /// A handler as an object.
     pub fn task_handler(mut self, handler: impl TaskHandler) -> Self {
-        let kind = handler.task_type().to_owned();
-        self.handlers.push((kind, of_trait(Arc::new(handler))));
+        self.registry = self.registry.task_handler(handler);
+        self
+    }
+
+    /// The handlers of a registry, beside those that were named one by one.
+    pub fn handlers(mut self, registry: Registry) -> Self {
+        self.registry = self.registry.and(registry);
         self
     }
 
@@ -141,16 +147,7 @@ impl RunnerBuilder {
     /// Checks it all.
     pub fn build(self) -> Result<Runner> {
         let wrong = |why: &str| Refusal::new(ReasonCode::RunnerInvalid).with("why", why);
-        let mut calls: BTreeMap<Kind, Call> = BTreeMap::new();
-        for (task_type, call) in self.handlers {
-            let kind = Kind::new(&task_type)?;
-            if calls.insert(kind, call).is_some() {
-                return Err(Refusal::new(ReasonCode::HandlerTwice).with("task_type", task_type).into());
-            }
-        }
-        if calls.is_empty() {
-            return Err(wrong("no handler").into());
-        }
+        let calls = self.registry.calls()?;
         let mut limited_kinds = Vec::new();
         for (task_type, limit) in self.limits {
             let kind = Kind::new(&task_type)?;

@@ -7,7 +7,6 @@ use ekiden_core::attempt::Stage;
 use ekiden_core::id::{Kind, TaskId};
 use ekiden_core::limits;
 use ekiden_core::pool::{Concurrency, PoolSettings, Timeout};
-use ekiden_core::reason::ReasonCode;
 use ekiden_core::time::Timestamp;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -26,7 +25,6 @@ use crate::bell::Bell;
 use crate::client::Client;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::handler::TaskError;
 use crate::port::{Ask, LeaseRef, Leased, Settlement, Verdict};
 
 /// 256 words at once: as many as a claim can start.
@@ -338,27 +336,12 @@ impl Engine {
             self.ends.push(end);
             return;
         }
-        match error.code() {
-            ReasonCode::TaskCancelled if !matches!(end.verdict, Verdict::Stopped(_)) => {
-                // It was cancelled before it ended; its place is free when that is written.
-                let stopped = Verdict::Stopped(Stage::Verified);
-                self.ends.push(Settlement { id: self.client.op_id(), verdict: stopped, lease: end.lease });
+        match attempt::instead(&end.verdict, error) {
+            Some(verdict) => self.ends.push(Settlement { id: self.client.op_id(), verdict, lease: end.lease }),
+            None if attempt::is_not_ours(error) => {
+                tracing::warn!(task_id, %error, "the attempt was no longer ours to end");
             }
-            ReasonCode::LeaseLost
-            | ReasonCode::TaskFinal
-            | ReasonCode::TaskCancelled
-            | ReasonCode::TaskNotCancelled
-            | ReasonCode::TaskNotRunning
-            | ReasonCode::TaskNotFound => tracing::warn!(task_id, %error, "the attempt was no longer ours to end"),
-            _ if matches!(end.verdict, Verdict::Failed(_)) => {
-                tracing::error!(task_id, %error, "cannot write that an attempt failed");
-            }
-            _ => {
-                // What the handler returned cannot be kept, and never will be.
-                let failure = TaskError::permanent(error).failure();
-                let verdict = Verdict::Failed(failure);
-                self.ends.push(Settlement { id: self.client.op_id(), verdict, lease: end.lease });
-            }
+            None => tracing::error!(task_id, %error, "cannot write that an attempt failed"),
         }
     }
 

@@ -3,7 +3,7 @@
 //! `engine.rs` claims and settles, `warden.rs` stops what must stop, `pulse.rs` gives signs of life, `upkeep.rs` does what
 //! is due. All of them live where [`Io`](crate::Io) says; handlers run on the runtime of whoever runs the runner.
 
-mod attempt;
+pub(crate) mod attempt;
 mod builder;
 mod engine;
 pub(crate) mod progress;

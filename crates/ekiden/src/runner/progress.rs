@@ -37,14 +37,19 @@ impl Reporter {
     pub(super) async fn pass_on(self: Arc<Self>, queue: Arc<dyn Queue>) {
         loop {
             self.notify.notified().await;
-            for (lease, progress) in self.take() {
-                let task_id = lease.task.id.clone();
-                // An attempt that has ended meanwhile has nothing to report any more.
-                if let Err(error) = queue.report(lease, progress).await {
-                    tracing::debug!(task_id = task_id.as_str(), %error, "progress not reported");
-                }
-            }
+            self.pass_on_now(&*queue).await;
             tokio::time::sleep(PERIOD).await;
+        }
+    }
+
+    /// Passes on what was said so far.
+    pub(crate) async fn pass_on_now(&self, queue: &dyn Queue) {
+        for (lease, progress) in self.take() {
+            let task_id = lease.task.id.clone();
+            // An attempt that has ended meanwhile has nothing to report any more.
+            if let Err(error) = queue.report(lease, progress).await {
+                tracing::debug!(task_id = task_id.as_str(), %error, "progress not reported");
+            }
         }
     }
 }
