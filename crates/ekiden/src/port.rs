@@ -142,6 +142,8 @@ pub struct QueueInfo {
     pub store: String,
     /// What survives, in a sentence; empty if nothing does.
     pub durable: String,
+    /// Whether it is in this process, so that asking it wakes nobody elsewhere.
+    pub near: bool,
 }
 
 /// Names a task.

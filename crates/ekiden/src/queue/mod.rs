@@ -229,7 +229,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Queue for StoreQueue {
     fn info(&self) -> QueueInfo {
         let info = self.store.info();
-        QueueInfo { store: info.name.to_owned(), durable: info.durable.to_owned() }
+        QueueInfo { store: info.name.to_owned(), durable: info.durable.to_owned(), near: !info.shared }
     }
 
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Vec<Result<Enqueued>> {

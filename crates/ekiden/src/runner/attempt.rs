@@ -4,13 +4,18 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use ekiden_core::attempt::Stage;
 use ekiden_core::reason::ReasonCode;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::table::Slot;
+use super::words::Words;
 use crate::context::Context;
 use crate::error::Error;
 use crate::handler::{Call, TaskError, verdict};
@@ -30,9 +35,67 @@ pub(super) enum End {
 /// The end of an attempt, on its way to the engine.
 pub(super) type Word = (Slot, End);
 
+/// One attempt, ready to run.
+pub(super) struct Attempt {
+    pub(super) call: Call,
+    pub(super) payload: bytes::Bytes,
+    pub(super) context: Context,
+    pub(super) leash: Arc<Leash>,
+    pub(super) last_word: LastWord,
+}
+
+/// Starts attempts on the runtime that handlers run on. Several go over together: waking another runtime costs more than
+/// starting a task on it.
+pub(super) fn start(handlers: &Handle, mut attempts: Vec<Attempt>) {
+    if attempts.len() > 1 {
+        handlers.spawn(async move {
+            for attempt in attempts {
+                tokio::spawn(run(attempt));
+            }
+        });
+    } else if let Some(attempt) = attempts.pop() {
+        handlers.spawn(run(attempt));
+    }
+}
+
 /// Runs a handler and says how it ended, whatever happens to it.
-pub(super) async fn run(call: Call, payload: bytes::Bytes, context: Context, mut last_word: LastWord) {
-    last_word.say(End::Said(judged(call, payload, context).await));
+async fn run(attempt: Attempt) {
+    let Attempt { call, payload, context, leash, mut last_word } = attempt;
+    let mut told = pin!(leash.pulled.notified());
+    let mut handler = pin!(judged(call, payload, context));
+    let ended = std::future::poll_fn(|task| {
+        if leash.is_pulled() {
+            return Poll::Ready(None);
+        }
+        match handler.as_mut().poll(task) {
+            Poll::Ready(verdict) => Poll::Ready(Some(verdict)),
+            Poll::Pending => told.as_mut().poll(task).map(|()| None),
+        }
+    });
+    // A handler that is dropped is gone before the last word says so: locals go first.
+    if let Some(verdict) = ended.await {
+        last_word.say(End::Said(verdict));
+    }
+}
+
+/// Holds a running handler: it can be asked to stop, and dropped at its next await.
+#[derive(Debug, Default)]
+pub(super) struct Leash {
+    pub(super) stop: CancellationToken,
+    is_pulled: AtomicBool,
+    pulled: Notify,
+}
+
+impl Leash {
+    /// Drops the handler at its next await.
+    pub(super) fn pull(&self) {
+        self.is_pulled.store(true, Ordering::Release);
+        self.pulled.notify_waiters();
+    }
+
+    fn is_pulled(&self) -> bool {
+        self.is_pulled.load(Ordering::Acquire)
+    }
 }
 
 /// Runs a handler to its own end. A panic is a failure that may be tried again.
@@ -74,18 +137,17 @@ pub(crate) fn is_not_ours(error: &Error) -> bool {
 /// Says that a handler was dropped unless it said something before.
 pub(super) struct LastWord {
     slot: Slot,
-    words: Option<UnboundedSender<Word>>,
+    words: Option<Arc<Words>>,
 }
 
 impl LastWord {
-    pub(super) const fn new(slot: Slot, words: UnboundedSender<Word>) -> Self {
+    pub(super) const fn new(slot: Slot, words: Arc<Words>) -> Self {
         Self { slot, words: Some(words) }
     }
 
     fn say(&mut self, end: End) {
         if let Some(words) = self.words.take() {
-            // An engine that is gone has settled everything it could.
-            let _ = words.send((self.slot, end));
+            words.say((self.slot, end));
         }
     }
 }

@@ -1,34 +1,29 @@
-//! The engine: settles what ended, claims what there is room for, starts it, and waits for the next word.
+//! The engine: settles what ended, claims what there is room for, and starts it. It moves in turns; who takes them, and
+//! where, is the shift's business.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_core::attempt::Stage;
-use ekiden_core::id::{Kind, TaskId};
+use ekiden_core::id::Kind;
 use ekiden_core::limits;
-use ekiden_core::pool::{Concurrency, PoolSettings, Timeout};
+use ekiden_core::pool::Timeout;
 use ekiden_core::time::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use super::attempt::{self, End, LastWord, Word};
+use super::Ended;
+use super::attempt::{self, Attempt, End, LastWord, Leash};
 use super::builder::Options;
 use super::progress::Reporter;
 use super::pulse::Pulse;
 use super::table::{Fate, Run, Slot, Table};
-use super::upkeep;
-use super::warden::{Deadlines, Warden};
-use super::{Ended, Stop};
-use crate::bell::Bell;
+use super::warden::Deadlines;
+use super::words::Words;
+use crate::bell::{Bell, Heard};
 use crate::client::Client;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::port::{Ask, LeaseRef, Leased, Settlement, Verdict};
-
-/// 256 words at once: as many as a claim can start.
-const WORDS_MAX: usize = 256;
 
 /// 64 attempts beyond the concurrency whose end could not be written: then the store has to recover first.
 const UNSETTLED_MAX: usize = 64;
@@ -36,132 +31,93 @@ const UNSETTLED_MAX: usize = 64;
 /// The wait before an end that could not be written is tried again.
 const SETTLE_AGAIN: Duration = Duration::from_millis(200);
 
-/// Five seconds for the last settlements of a runner that ends.
-const LAST_SETTLEMENTS: Duration = Duration::from_secs(5);
+/// How often the engine looks by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// For tasks.
+    pub(super) poll: Duration,
+    /// For what it holds and does not run.
+    pub(super) lease: Duration,
+    /// How many attempts run at once.
+    pub(super) concurrency: usize,
+}
 
-/// Ten seconds for a store that does not answer when everything must end at once.
-const AT_ONCE: Duration = Duration::from_secs(10);
+/// What the engine works with.
+pub(super) struct Parts {
+    pub(super) client: Client,
+    pub(super) options: Arc<Options>,
+    pub(super) handlers: Handle,
+    pub(super) table: Arc<Table>,
+    pub(super) words: Arc<Words>,
+    pub(super) reporter: Arc<Reporter>,
+    pub(super) deadlines: Arc<Deadlines>,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) pace: Pace,
+}
 
 pub(super) struct Engine {
     client: Client,
     options: Arc<Options>,
-    stop: Stop,
     handlers: Handle,
     table: Arc<Table>,
-    words: UnboundedReceiver<Word>,
-    speak: UnboundedSender<Word>,
+    words: Arc<Words>,
     reporter: Arc<Reporter>,
     deadlines: Arc<Deadlines>,
+    pulse: Arc<Pulse>,
+    bell: Arc<Bell>,
+    pace: Pace,
+    /// What was heard of the bell.
+    heard: Heard,
+    look_at: Duration,
+    compare_at: Duration,
+    /// When the next waiting task is due, as far as is known.
+    known: Option<Timestamp>,
+    /// Whether the last claim was answered in full.
+    more: bool,
     next_slot: Slot,
     /// Rises with each claim, so that each ask comes first in its turn.
     turn: usize,
-    concurrency: usize,
     /// Ends to be written.
     ends: Vec<Settlement>,
     ended: Ended,
 }
 
+/// When the next turn is worth taking.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    /// At the latest.
+    pub(super) at_most: Duration,
+    /// Whether the bell is worth waking up for.
+    pub(super) listens: bool,
+    /// Whether there is more to do right now.
+    pub(super) at_once: bool,
+}
+
 impl Engine {
-    pub(super) fn new(client: Client, options: Arc<Options>, stop: Stop, handlers: Handle) -> Self {
-        let (speak, words) = unbounded_channel();
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { client, options, handlers, table, words, reporter, deadlines, pulse, pace } = parts;
+        let bell = client.queue().bell(client.namespace());
+        let now = client.tools().clock.monotonic();
         Self {
-            client,
-            options,
-            stop,
-            handlers,
-            table: Arc::default(),
-            words,
-            speak,
-            reporter: Arc::default(),
-            deadlines: Arc::default(),
+            heard: bell.ready.heard(),
+            bell,
+            look_at: now,
+            compare_at: now + pace.lease,
+            known: None,
+            more: true,
             next_slot: 0,
             turn: 0,
-            concurrency: 1,
             ends: Vec::new(),
             ended: Ended::default(),
-        }
-    }
-
-    pub(super) async fn run(mut self) -> Ended {
-        let hopeless = self.patience_ends();
-        tokio::select! {
-            outcome = self.live() => {
-                if let Err(error) = outcome {
-                    tracing::error!(%error, "runner ends early");
-                }
-            }
-            () = hopeless => tracing::error!("the store did not answer in time, runner ends"),
-        }
-        self.table.lock().values().for_each(Run::drop_handler);
-        self.ended.unsettled.extend(self.ends.iter().map(|end| end.lease.task.id.clone()));
-        self.ended.unsettled.extend(self.table.lock().values().filter(|run| run.fate != Fate::Left).map(task_id));
-        self.ended
-    }
-
-    /// A store that does not answer must not keep a runner from ending: gently after everything that may take time has had
-    /// it, at once soon after that was asked for.
-    fn patience_ends(&self) -> impl Future<Output = ()> + use<> {
-        let Options { grace, cancel_grace, .. } = *self.options;
-        let gently = grace.saturating_add(cancel_grace).saturating_add(LAST_SETTLEMENTS).saturating_add(AT_ONCE);
-        let stop = self.stop.clone();
-        async move {
-            stop.gently.cancelled().await;
-            let in_time = async {
-                stop.at_once.cancelled().await;
-                tokio::time::sleep(AT_ONCE).await;
-            };
-            // Either way the patience is over.
-            let _ = tokio::time::timeout(gently, in_time).await;
-        }
-    }
-
-    async fn live(&mut self) -> Result<()> {
-        let Some(settings) = self.settings().await else { return Ok(()) };
-        self.concurrency = self.options.concurrency.unwrap_or_else(|| cores(settings.concurrency));
-        let lease = self.options.lease.unwrap_or(settings.lease);
-        let pulse = Arc::new(Pulse::new(self.client.clone(), self.options.clone(), lease)?);
-        // They end with this set.
-        let mut company = JoinSet::new();
-        company.spawn(pulse.clone().beat_on());
-        company.spawn(self.reporter.clone().pass_on(self.client.queue().clone()));
-        company.spawn(self.warden(pulse.clone()).watch_on());
-        if self.options.maintenance {
-            company.spawn(upkeep::maintain_on(self.client.clone()));
-        }
-        tokio::select! {
-            () = pulse.started() => {}
-            () = self.stop.gently.cancelled() => return Ok(()),
-        }
-        let poll = self.options.poll.unwrap_or_else(|| settings.poll.as_duration());
-        self.work(&pulse, poll, lease.as_duration()).await;
-        self.wind_down(&pulse).await;
-        company.shutdown().await;
-        self.client.queue().goodbye(self.client.namespace().clone(), pulse.runner()).await
-    }
-
-    /// The settings of the first pool; a store that is not there yet is waited for.
-    async fn settings(&self) -> Option<PoolSettings> {
-        let pool = self.options.pools.first()?;
-        loop {
-            tokio::select! {
-                settings = self.client.pool(pool.as_str()) => match settings {
-                    Ok(settings) => return Some(settings),
-                    Err(error) => tracing::warn!(%error, "cannot read the settings of the pool"),
-                },
-                () = self.stop.gently.cancelled() => return None,
-            }
-            tokio::time::sleep(SETTLE_AGAIN).await;
-        }
-    }
-
-    fn warden(&self, pulse: Arc<Pulse>) -> Warden {
-        Warden {
-            client: self.client.clone(),
-            table: self.table.clone(),
+            client,
+            options,
+            handlers,
+            table,
+            words,
+            reporter,
+            deadlines,
             pulse,
-            words: self.speak.clone(),
-            cancel_grace: self.options.cancel_grace,
-            deadlines: self.deadlines.clone(),
+            pace,
         }
     }
 
@@ -169,79 +125,80 @@ impl Engine {
         self.client.tools().clock.monotonic()
     }
 
-    async fn work(&mut self, pulse: &Pulse, poll: Duration, lease: Duration) {
-        let bell = self.client.queue().bell(self.client.namespace());
-        let mut heard = bell.ready.heard();
-        let mut look_at = self.monotonic();
-        let mut compare_at = self.monotonic() + lease;
-        let mut claims = true;
-        let mut known = None;
-        loop {
-            if claims || !self.ends.is_empty() {
-                claims = self.exchange(pulse, claims).await;
-            }
-            claims |= self.became_due(&bell, &mut known).await;
-            let again = if self.ends.is_empty() { Duration::MAX } else { SETTLE_AGAIN };
-            let wait = self.until_next(&bell, look_at).min(again);
-            let mut words = Vec::new();
-            tokio::select! {
-                biased;
-                () = self.stop.gently.cancelled() => return,
-                _ = self.words.recv_many(&mut words, WORDS_MAX) => claims = true,
-                () = bell.ready.since(&mut heard) => claims = true,
-                () = tokio::task::yield_now(), if claims => {}
-                () = tokio::time::sleep(wait) => {
-                    claims = true;
-                    look_at = self.monotonic() + poll;
-                    self.look_ahead(&bell).await;
-                }
-            }
-            self.hear(words, pulse);
-            if self.monotonic() >= compare_at {
-                compare_at = self.monotonic() + lease;
-                self.compare(pulse).await;
-            }
+    /// One turn: whatever is to be done now is done.
+    pub(super) async fn turn(&mut self) {
+        let ended = self.hear();
+        let looks = self.monotonic() >= self.look_at;
+        if looks {
+            self.look_at = self.monotonic() + self.pace.poll;
+            self.look_ahead().await;
+        }
+        let due = self.became_due().await;
+        let claims = self.is_called() || self.more || ended || looks || due;
+        if claims || !self.ends.is_empty() {
+            self.more = self.exchange(claims).await;
+        }
+        if self.monotonic() >= self.compare_at {
+            self.compare_at = self.monotonic() + self.pace.lease;
+            self.compare().await;
         }
     }
 
-    /// Whether the moment that was waited for has come, by whatever this runner was woken. The bell knows one moment only, so
-    /// that is when the one after it is looked for.
-    async fn became_due(&self, bell: &Bell, known: &mut Option<Timestamp>) -> bool {
+    /// When the next turn is worth taking, after this one.
+    pub(super) fn wait(&self) -> Wait {
         let now = self.client.tools().clock.now();
-        let came = known.is_some_and(|due| due <= now);
-        if came {
-            self.look_ahead(bell).await;
+        let look = self.look_at.saturating_sub(self.monotonic());
+        let due = self.bell.earliest(now).map_or(Duration::MAX, |due| due.since(now).as_duration());
+        let again = if self.ends.is_empty() { Duration::MAX } else { SETTLE_AGAIN };
+        // Without room there is nothing to wake up for; the end of an attempt makes room and looks.
+        let has_room = self.room() > 0;
+        Wait { at_most: look.min(due).min(again), listens: has_room, at_once: self.more && has_room }
+    }
+
+    /// Whether the bell rang. Without room it is not heard, so that it is heard when there is some.
+    fn is_called(&mut self) -> bool {
+        let now = self.bell.ready.heard();
+        let rang = self.room() > 0 && now != self.heard;
+        if rang {
+            self.heard = now;
         }
-        *known = bell.earliest(self.client.tools().clock.now());
+        rang
+    }
+
+    /// Whether the moment that was waited for has come, by whatever this turn was caused. The bell knows one moment only, so
+    /// that is when the one after it is looked for.
+    async fn became_due(&mut self) -> bool {
+        let came = self.known.is_some_and(|due| due <= self.client.tools().clock.now());
+        if came {
+            self.look_ahead().await;
+        }
+        self.known = self.bell.earliest(self.client.tools().clock.now());
         came
     }
 
-    /// Until the next look, or until a task is known to be due.
-    fn until_next(&self, bell: &Bell, look_at: Duration) -> Duration {
-        let now = self.client.tools().clock.now();
-        let look = look_at.saturating_sub(self.monotonic());
-        bell.earliest(now).map_or(look, |due| look.min(due.since(now).as_duration()))
-    }
-
     /// Asks when the next waiting task is due, so that it is not late by a poll.
-    async fn look_ahead(&self, bell: &Bell) {
+    async fn look_ahead(&self) {
         match self.client.queue().next_due(self.client.namespace().clone()).await {
-            Ok(Some(due)) => bell.ready_at(due, self.client.tools().clock.now()),
+            Ok(Some(due)) => self.bell.ready_at(due, self.client.tools().clock.now()),
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "cannot see what is due next"),
         }
     }
 
-    fn hear(&mut self, words: Vec<Word>, pulse: &Pulse) {
+    /// Takes note of what ended. Says whether anything did.
+    pub(super) fn hear(&mut self) -> bool {
+        let words = self.words.take();
+        let any = !words.is_empty();
         for (slot, end) in words {
             self.end(slot, end);
         }
-        debug_assert!(self.table.len() <= self.concurrency, "no more than its concurrency runs on {}", pulse.runner());
+        debug_assert!(self.table.len() <= self.pace.concurrency, "no more than the concurrency may run");
+        any
     }
 
     /// Writes down what ended, claims what there is room for, and starts it. Says whether there may be more.
-    async fn exchange(&mut self, pulse: &Pulse, claims: bool) -> bool {
-        let mut asks = if claims && self.may_claim(pulse) { self.asks(pulse) } else { Vec::new() };
+    pub(super) async fn exchange(&mut self, claims: bool) -> bool {
+        let mut asks = if claims && self.may_claim() { self.asks() } else { Vec::new() };
         asks.reverse();
         let first = asks.pop();
         let mut full = first.as_ref().map_or(0, |ask| ask.limit);
@@ -267,17 +224,17 @@ impl Engine {
     }
 
     fn room(&self) -> usize {
-        self.concurrency.saturating_sub(self.table.len())
+        self.pace.concurrency.saturating_sub(self.table.len())
     }
 
-    fn may_claim(&self, pulse: &Pulse) -> bool {
-        self.room() > 0 && self.ends.len() < self.concurrency + UNSETTLED_MAX && pulse.may_claim()
+    fn may_claim(&self) -> bool {
+        self.room() > 0 && self.ends.len() < self.pace.concurrency + UNSETTLED_MAX && self.pulse.may_claim()
     }
 
     /// One ask for the kinds without a limit, and one for each kind that has one and is not at it.
-    fn asks(&mut self, pulse: &Pulse) -> Vec<Ask> {
+    fn asks(&mut self) -> Vec<Ask> {
         let room = self.room();
-        let holder = pulse.runner();
+        let holder = self.pulse.runner();
         let ask = |kinds: Arc<[Kind]>, limit: usize| Ask {
             id: self.client.op_id(),
             namespace: self.client.namespace().clone(),
@@ -350,9 +307,8 @@ impl Engine {
         match leased {
             Ok(leased) => {
                 let more = asked > 0 && leased.len() == asked;
-                for one in leased {
-                    self.start(one);
-                }
+                let attempts = leased.into_iter().filter_map(|one| self.prepare(one)).collect();
+                attempt::start(&self.handlers, attempts);
                 more
             }
             Err(error) => {
@@ -362,31 +318,29 @@ impl Engine {
         }
     }
 
-    fn start(&mut self, leased: Leased) {
+    /// Takes a task into the table. `None` if nobody here can run it.
+    fn prepare(&mut self, leased: Leased) -> Option<Attempt> {
         let kind = leased.spec.envelope.task_type.clone();
         let Some(call) = self.options.calls.get(&kind).cloned() else {
             self.push_end(leased.lease, Verdict::Returned);
-            return;
+            return None;
         };
         let slot = self.next_slot;
         self.next_slot += 1;
-        let stop = CancellationToken::new();
+        let leash = Arc::new(Leash::default());
         let deadline = match leased.spec.policy.timeout {
             Timeout::After(limit) => Some(self.monotonic().saturating_add(limit.as_duration())),
             Timeout::Never => None,
         };
-        let context = Context::new(self.client.clone(), &leased, stop.clone(), self.reporter.clone());
+        let context = Context::new(self.client.clone(), &leased, leash.stop.clone(), self.reporter.clone());
         let payload = leased.spec.envelope.payload.clone();
-        let last_word = LastWord::new(slot, self.speak.clone());
-        // The lock is held until the attempt is in the table: its end must find it there.
-        let mut runs = self.table.lock();
-        let handler = self.handlers.spawn(attempt::run(call, payload, context, last_word));
-        let abort = Some(handler.abort_handle());
-        runs.insert(slot, Run { lease: leased.lease, kind, stop, abort, deadline, fate: Fate::Running });
-        drop(runs);
+        let last_word = LastWord::new(slot, self.words.clone());
+        let run = Run { lease: leased.lease, kind, leash: leash.clone(), deadline, fate: Fate::Running };
+        self.table.lock().insert(slot, run);
         if let Some(deadline) = deadline {
             self.deadlines.begins(deadline);
         }
+        Some(Attempt { call, payload, context, leash, last_word })
     }
 
     fn end(&mut self, slot: Slot, end: End) {
@@ -419,8 +373,8 @@ impl Engine {
     }
 
     /// What the store says this runner holds and it does not run: a claim's reply got lost for good. It is given back.
-    async fn compare(&mut self, pulse: &Pulse) {
-        match self.client.queue().held(self.client.namespace().clone(), pulse.runner()).await {
+    async fn compare(&mut self) {
+        match self.client.queue().held(self.client.namespace().clone(), self.pulse.runner()).await {
             Ok(held) => {
                 for lease in held {
                     let ending = |end: &Settlement| end.lease.task == lease.task && end.lease.token == lease.token;
@@ -434,36 +388,9 @@ impl Engine {
         }
     }
 
-    /// No more claims. What runs may finish within the grace, then it is interrupted.
-    async fn wind_down(&mut self, pulse: &Pulse) {
-        let at_once = self.stop.at_once.clone();
-        let grace = self.options.grace;
-        tokio::select! {
-            () = self.settle_until_idle(pulse) => return,
-            () = at_once.cancelled() => {}
-            () = tokio::time::sleep(grace) => {}
-        }
-        for run in self.table.lock().values_mut().filter(|run| run.fate == Fate::Running) {
-            run.fate = Fate::Interrupted;
-            run.stop.cancel();
-            run.drop_handler();
-        }
-        let dropped = tokio::time::timeout(self.options.cancel_grace, self.settle_until_idle(pulse)).await;
-        if dropped.is_err() {
-            self.leave_blocked();
-        }
-        let _ = tokio::time::timeout(LAST_SETTLEMENTS, async {
-            while !self.ends.is_empty() {
-                self.exchange(pulse, false).await;
-                self.pause().await;
-            }
-        })
-        .await;
-    }
-
     /// Handlers that block their threads cannot be dropped. Their tasks go to others all the same, but for those that were
     /// cancelled: who comes next must not overlap them.
-    fn leave_blocked(&mut self) {
+    pub(super) fn leave_blocked(&mut self) {
         let mut blocked = Vec::new();
         for run in self.table.lock().values_mut() {
             let verdict = match run.fate {
@@ -479,40 +406,15 @@ impl Engine {
         }
     }
 
-    async fn settle_until_idle(&mut self, pulse: &Pulse) {
-        while self.table.open() > 0 || !self.ends.is_empty() {
-            let mut words = Vec::new();
-            if !self.ends.is_empty() {
-                self.exchange(pulse, false).await;
-            }
-            if self.table.open() == 0 {
-                self.pause().await;
-                continue;
-            }
-            let again = if self.ends.is_empty() { Duration::MAX } else { SETTLE_AGAIN };
-            tokio::select! {
-                _ = self.words.recv_many(&mut words, WORDS_MAX) => {}
-                () = tokio::time::sleep(again) => {}
-            }
-            self.hear(words, pulse);
-        }
+    /// Whether something could not be written yet.
+    pub(super) fn has_ends(&self) -> bool {
+        !self.ends.is_empty()
     }
 
-    /// Only while something could not be written.
-    async fn pause(&self) {
-        if !self.ends.is_empty() {
-            tokio::time::sleep(SETTLE_AGAIN).await;
-        }
-    }
-}
-
-fn task_id(run: &Run) -> TaskId {
-    run.lease.task.id.clone()
-}
-
-fn cores(concurrency: Concurrency) -> usize {
-    match concurrency {
-        Concurrency::Cores => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        Concurrency::Fixed(count) => usize::try_from(count).unwrap_or(1),
+    /// What is left when everything is over.
+    pub(super) fn take_ended(&mut self) -> Ended {
+        let mut ended = std::mem::take(&mut self.ended);
+        ended.unsettled.extend(self.ends.iter().map(|end| end.lease.task.id.clone()));
+        ended
     }
 }

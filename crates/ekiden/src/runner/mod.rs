@@ -1,6 +1,6 @@
 //! The runner: claims tasks, runs their handlers, and settles how each attempt ended.
 //!
-//! `engine.rs` claims and settles, `warden.rs` stops what must stop, `pulse.rs` gives signs of life, `upkeep.rs` does what
+//! `shift.rs` is its life, `engine.rs` claims and settles, `warden.rs` stops what must stop, `pulse.rs` gives signs of life, `upkeep.rs` does what
 //! is due. All of them live where [`Io`](crate::Io) says; handlers run on the runtime of whoever runs the runner.
 
 pub(crate) mod attempt;
@@ -8,9 +8,11 @@ mod builder;
 mod engine;
 pub(crate) mod progress;
 mod pulse;
+mod shift;
 mod table;
 mod upkeep;
 mod warden;
+mod words;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::io::IoHandle;
 use builder::Options;
-use engine::Engine;
+use shift::Shift;
 
 /// Runs tasks. Build it, then run it until something says stop.
 ///
@@ -151,11 +153,11 @@ impl Runner {
         })?;
         // A caller that goes away takes the runner with it.
         let guard = self.stop.at_once.clone().drop_guard();
-        let engine = Engine::new(self.client, Arc::new(self.options), self.stop, Handle::current());
-        // The engine keeps its own thread alive: a run that is dropped still hands back what it held.
+        let shift = Shift::new(self.client, Arc::new(self.options), self.stop, Handle::current());
+        // The shift keeps its own thread alive: a run that is dropped still hands back what it held.
         let thread = io.clone();
         let ended = io.spawn(async move {
-            let ended = engine.run().await;
+            let ended = shift.run().await;
             drop(thread);
             ended
         });

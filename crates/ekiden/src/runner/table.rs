@@ -1,14 +1,13 @@
 //! What runs now. Shared by the engine, which starts and settles attempts, and the warden, which stops them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ekiden_core::id::{Kind, TaskId};
 use ekiden_core::lease::Token;
-use tokio::task::AbortHandle;
-use tokio_util::sync::CancellationToken;
 
+use super::attempt::Leash;
 use crate::port::LeaseRef;
 
 /// Names one attempt of this runner.
@@ -34,20 +33,9 @@ pub(super) enum Fate {
 pub(super) struct Run {
     pub(super) lease: LeaseRef,
     pub(super) kind: Kind,
-    pub(super) stop: CancellationToken,
-    /// Missing until the handler is spawned.
-    pub(super) abort: Option<AbortHandle>,
+    pub(super) leash: Arc<Leash>,
     pub(super) deadline: Option<Duration>,
     pub(super) fate: Fate,
-}
-
-impl Run {
-    /// Drops the handler at its next await.
-    pub(super) fn drop_handler(&self) {
-        if let Some(abort) = &self.abort {
-            abort.abort();
-        }
-    }
 }
 
 /// The attempts of a runner.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use ekiden_core::id::TaskId;
 use ekiden_core::lease::Token;
-use tokio::sync::mpsc::UnboundedSender;
 
-use super::attempt::{End, Word};
+use super::attempt::End;
 use super::pulse::Pulse;
 use super::table::{Fate, Slot, Table};
+use super::words::Words;
 use crate::client::Client;
 
 /// One second: a cancel reaches its handler within this, whatever happened to the wake-up.
@@ -20,7 +20,7 @@ pub(super) struct Warden {
     pub(super) client: Client,
     pub(super) table: Arc<Table>,
     pub(super) pulse: Arc<Pulse>,
-    pub(super) words: UnboundedSender<Word>,
+    pub(super) words: Arc<Words>,
     pub(super) cancel_grace: Duration,
     pub(super) deadlines: Arc<Deadlines>,
 }
@@ -99,7 +99,7 @@ impl Warden {
         for run in self.table.lock().values_mut() {
             if run.lease.task.id == *task && run.lease.token == token && run.fate == Fate::Running {
                 run.fate = Fate::Cancelled { drop_at: Some(drop_at) };
-                run.stop.cancel();
+                run.leash.stop.cancel();
             }
         }
         self.deadlines.begins(drop_at);
@@ -114,12 +114,12 @@ impl Warden {
             match run.fate {
                 Fate::Running if run.deadline.is_some_and(|deadline| deadline <= now) => {
                     run.fate = Fate::TimedOut { settle_at: now.saturating_add(self.cancel_grace) };
-                    run.stop.cancel();
-                    run.drop_handler();
+                    run.leash.stop.cancel();
+                    run.leash.pull();
                 }
                 Fate::Cancelled { drop_at: Some(at) } if at <= now => {
                     run.fate = Fate::Cancelled { drop_at: None };
-                    run.drop_handler();
+                    run.leash.pull();
                 }
                 Fate::TimedOut { settle_at } if settle_at <= now => {
                     run.fate = Fate::TimedOut { settle_at: Duration::MAX };
@@ -129,8 +129,7 @@ impl Warden {
             }
         }
         for slot in given_up {
-            // An engine that is gone has settled everything it could.
-            let _ = self.words.send((slot, End::GivenUp));
+            self.words.say((slot, End::GivenUp));
         }
     }
 
