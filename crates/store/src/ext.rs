@@ -111,9 +111,10 @@ pub trait StoreExt: Store {
 
     /// Carries out many plans, beginning with records that the caller has read already, and then claims. The claim goes with
     /// the first commits in one call, behind them, where the store gets any.
-    fn run_all_and_claim<P: Plan + Send + Sync>(
+    fn run_all_and_claim<P: Plan + Sync>(
         &self,
-        plans: Vec<(OpId, P, View)>,
+        plans: &[(OpId, P)],
+        views: Vec<View>,
         claim: Option<Claim>,
         now: Timestamp,
     ) -> impl Future<Output = RunAndClaimed<P::Done>> + Send
@@ -121,13 +122,9 @@ pub trait StoreExt: Store {
         P::Done: Send,
     {
         async move {
-            let (mut views, mut named) = (Vec::with_capacity(plans.len()), Vec::with_capacity(plans.len()));
-            for (id, plan, view) in plans {
-                views.push(view);
-                named.push((id, plan));
-            }
+            let views = views.into_iter().chain(std::iter::repeat_with(View::default));
             let mut jobs: Vec<Job<'_, P>> =
-                named.iter().zip(views).map(|((id, plan), view)| Job::new(*id, plan, view)).collect();
+                plans.iter().zip(views).map(|((id, plan), view)| Job::new(*id, plan, view)).collect();
             let mut last = claim.map(Last::Claim);
             finish(self, &mut jobs, &mut last, now).await;
             let claimed = match last {

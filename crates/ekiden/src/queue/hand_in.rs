@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ekiden_core::dependency;
 use ekiden_core::event::Event;
-use ekiden_core::id::Namespace;
+use ekiden_core::id::{Namespace, OpId};
 use ekiden_core::key::Key;
 use ekiden_core::limits;
 use ekiden_core::order::Rank;
@@ -15,28 +15,72 @@ use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::task::Spec;
 use ekiden_core::time::Timestamp;
 use ekiden_core::transition::Start;
-use ekiden_store::StoreExt;
+use ekiden_store::{PlanError, StoreExt};
 
 use super::StoreQueue;
 use super::settings::Source;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::port::{Enqueued, NewTask, Queue, When, Wishes};
 
 impl StoreQueue {
-    pub(super) async fn hand_in(&self, tasks: Vec<NewTask>) -> Vec<Result<Enqueued>> {
+    /// One task is by far the most usual, and is spared the lists; what rarely happens is boxed, so that the rest stays small.
+    pub(super) async fn hand_in(&self, mut tasks: Vec<NewTask>) -> Vec<Result<Enqueued>> {
         let now = self.now();
+        let is_single = tasks.len() == 1;
+        match tasks.pop() {
+            Some(task) if is_single => match self.hand_in_one(task, now).await {
+                Ok(answer) => vec![answer],
+                Err(later) => vec![Box::pin(self.hand_in_slowly(later)).await],
+            },
+            Some(last) => {
+                tasks.push(last);
+                Box::pin(self.hand_in_many(tasks, now)).await
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// What could not be carried out at once comes back.
+    async fn hand_in_one(&self, task: NewTask, now: Timestamp) -> Result<Result<Enqueued>, Later> {
+        let id = self.op_id();
+        let plan = match self.prepare(task, now).await {
+            Ok(Prepared::Simple(plan)) => plan,
+            Ok(prepared) => return Err(Later { id, prepared, failed: None }),
+            Err(error) => return Ok(Err(error)),
+        };
+        match self.store.run_seen(&plan, id, now, nothing_there(&plan)).await {
+            Ok(enqueued) => Ok(Ok(self.handed_in(&enqueued))),
+            Err(PlanError::Store(error)) if error.retryable => {
+                Err(Later { id, prepared: Prepared::Simple(plan), failed: Some(error.into()) })
+            }
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+
+    async fn hand_in_slowly(&self, later: Later) -> Result<Enqueued> {
+        match later.prepared {
+            Prepared::Simple(plan) => {
+                // The first try may have happened; only a repetition under its own id can tell.
+                let again = self.carry_out_as(later.id, &plan, View::default()).await;
+                let again = again.map_err(|error| error.after(later.failed.as_ref()));
+                again.map(|enqueued| self.handed_in(&enqueued))
+            }
+            Prepared::ManyParents(plan) => self.hand_in_with_parents(plan).await,
+        }
+    }
+
+    async fn hand_in_many(&self, tasks: Vec<NewTask>, now: Timestamp) -> Vec<Result<Enqueued>> {
         let mut answers: Vec<Option<Result<Enqueued>>> = Vec::with_capacity(tasks.len());
         let mut places = Vec::with_capacity(tasks.len());
         let mut plans = Vec::with_capacity(tasks.len());
+        let mut views = Vec::with_capacity(tasks.len());
         let mut later = Vec::new();
         for (at, task) in tasks.into_iter().enumerate() {
             match self.prepare(task, now).await {
                 Ok(Prepared::Simple(plan)) => {
                     places.push(at);
-                    // The id is new unless somebody repeats a request, and then the conflict shows what is there.
-                    let mut view = View::default();
-                    view.insert(Key::task(&plan.spec.namespace, &plan.spec.id), None);
-                    plans.push((self.op_id(), plan, view));
+                    views.push(nothing_there(&plan));
+                    plans.push((self.op_id(), plan));
                     answers.push(None);
                 }
                 Ok(many @ Prepared::ManyParents(_)) => {
@@ -46,10 +90,9 @@ impl StoreQueue {
                 Err(error) => answers.push(Some(Err(error))),
             }
         }
-        let again: Vec<_> = plans.iter().map(|(id, plan, _)| (*id, plan.clone())).collect();
-        let (outcomes, _) = self.store.run_all_and_claim(plans, None, now).await;
-        let outcomes = self.persist_all(&again, outcomes, now).await;
-        for ((place, (_, plan)), outcome) in places.into_iter().zip(again).zip(outcomes) {
+        let (outcomes, _) = self.store.run_all_and_claim(&plans, views, None, now).await;
+        let outcomes = self.persist_all(&plans, outcomes, now).await;
+        for ((place, (_, plan)), outcome) in places.into_iter().zip(plans).zip(outcomes) {
             // Its parents may have been handed in by this very request, after it looked for them.
             if outcome.as_ref().is_err_and(|error| error.code() == ReasonCode::DependencyUnknown) {
                 later.push((place, Prepared::Simple(plan)));
@@ -194,9 +237,23 @@ impl StoreQueue {
     }
 }
 
+/// A task that takes more than one request.
+struct Later {
+    id: OpId,
+    prepared: Prepared,
+    failed: Option<Error>,
+}
+
 enum Prepared {
     Simple(Enqueue),
     ManyParents(Enqueue),
+}
+
+/// An id is new unless somebody repeats a request, and then the conflict shows what is there.
+fn nothing_there(plan: &Enqueue) -> View {
+    let mut view = View::default();
+    view.insert(Key::task(&plan.spec.namespace, &plan.spec.id), None);
+    view
 }
 
 fn with_wishes(policy: Arc<Policy>, wishes: &Wishes) -> Arc<Policy> {

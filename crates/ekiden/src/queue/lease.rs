@@ -68,36 +68,54 @@ impl StoreQueue {
         leased
     }
 
-    pub(super) async fn settle_one(&self, lease: LeaseRef, verdict: Verdict) -> Result<Settled> {
-        let settlement = Settlement { id: self.op_id(), lease, verdict };
-        let mut answer = self.settle_and_lease(vec![settlement], None).await;
-        answer.settled.pop().unwrap_or_else(|| Err(ReasonCode::StoreOutcomeUnknown.into()))
+    pub(super) async fn settle_marked(&self, lease: LeaseRef, verdict: Verdict) -> Result<Settled> {
+        self.settle_one(Settlement { id: self.op_id(), lease, verdict }).await
     }
 
-    pub(super) async fn settle_and_lease(&self, settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
+    async fn settle_one(&self, settlement: Settlement) -> Result<Settled> {
+        let plan = Happen { task: settlement.lease.task.key(), event: settlement.event() };
+        let view = settlement.lease.seen.map_or_else(View::default, |seen| View::default().with(seen));
+        let happened = match self.store.run_seen(&plan, settlement.id, self.now(), view).await {
+            Err(PlanError::Store(error)) if error.retryable => {
+                let again = Box::pin(self.carry_out_as(settlement.id, &plan, View::default())).await;
+                again.map_err(|later| later.after(Some(&error.into())))
+            }
+            outcome => outcome.map_err(Error::from),
+        };
+        happened.map(|happened| self.settled(happened))
+    }
+
+    /// A settlement alone is spared the lists; what rarely happens is boxed, so that the rest stays small.
+    pub(super) async fn settle(&self, mut settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
+        match settlements.pop() {
+            Some(one) if settlements.is_empty() && then.is_none() => {
+                SettledAndLeased { settled: vec![self.settle_one(one).await], leased: Ok(Vec::new()) }
+            }
+            last => {
+                settlements.extend(last);
+                Box::pin(self.settle_and_lease(settlements, then)).await
+            }
+        }
+    }
+
+    async fn settle_and_lease(&self, settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
         let asked = then.is_some();
         let claim = match then {
             Some(ask) => self.claim(&ask).await.map(Some),
             None => Ok(None),
         };
         let now = self.now();
-        let plans = settlements.into_iter().map(|settlement| {
-            let plan = Happen { task: settlement.lease.task.key(), event: settlement.event() };
-            let view = match (settlement.verdict, settlement.lease.seen) {
-                // The cancel came after the record was given out; by that record there is nothing to end.
-                (Verdict::Stopped(_), _) | (_, None) => View::default(),
-                (_, Some(seen)) => View::default().with(seen),
-            };
-            (settlement.id, plan, view)
-        });
-        let plans: Vec<_> = plans.collect();
-        let again: Vec<_> = plans.iter().map(|(id, plan, _)| (*id, plan.clone())).collect();
+        let (mut plans, mut views) = (Vec::with_capacity(settlements.len()), Vec::with_capacity(settlements.len()));
+        for settlement in settlements {
+            plans.push((settlement.id, Happen { task: settlement.lease.task.key(), event: settlement.event() }));
+            views.push(settlement.lease.seen.map_or_else(View::default, |seen| View::default().with(seen)));
+        }
         let (claim, refused) = match claim {
             Ok(claim) => (claim, None),
             Err(error) => (None, Some(error)),
         };
-        let (outcomes, claimed) = self.store.run_all_and_claim(plans, claim.clone(), now).await;
-        let outcomes = self.persist_all(&again, outcomes, now).await;
+        let (outcomes, claimed) = self.store.run_all_and_claim(&plans, views, claim.clone(), now).await;
+        let outcomes = self.persist_all(&plans, outcomes, now).await;
         let settled = outcomes.into_iter().map(|outcome| outcome.map(|happened| self.settled(happened))).collect();
         let leased = match (claimed, refused) {
             (Some(first), _) => self.given_after(first, claim).await,

@@ -241,15 +241,15 @@ impl Queue for StoreQueue {
     }
 
     async fn mark_succeeded(&self, lease: LeaseRef, result: Option<Bytes>) -> Result<Settled> {
-        self.settle_one(lease, Verdict::Succeeded(result)).await
+        self.settle_marked(lease, Verdict::Succeeded(result)).await
     }
 
     async fn mark_failed(&self, lease: LeaseRef, failure: Failure) -> Result<Settled> {
-        self.settle_one(lease, Verdict::Failed(failure)).await
+        self.settle_marked(lease, Verdict::Failed(failure)).await
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
-        self.settle_and_lease(settlements, then).await
+        StoreQueue::settle(self, settlements, then).await
     }
 
     async fn report(&self, lease: LeaseRef, progress: Progress) -> Result<()> {

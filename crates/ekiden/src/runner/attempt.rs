@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::desk::{Desk, Written};
 use super::table::Slot;
 use super::words::Words;
 use crate::context::Context;
@@ -30,6 +31,8 @@ pub(super) enum End {
     Dropped,
     /// Its time was over long ago and it has not ended: it blocks its thread.
     GivenUp,
+    /// By its own word, and what came of writing that down.
+    Written(Result<(), Error>),
 }
 
 /// The end of an attempt, on its way to the engine.
@@ -46,21 +49,51 @@ pub(super) struct Attempt {
 
 /// Starts attempts on the runtime that handlers run on. Several go over together: waking another runtime costs more than
 /// starting a task on it.
-pub(super) fn start(handlers: &Handle, mut attempts: Vec<Attempt>) {
+pub(super) fn start(handlers: &Handle, mut attempts: Vec<Attempt>, desk: &Arc<Desk>) {
+    let desk = desk.clone();
     if attempts.len() > 1 {
         handlers.spawn(async move {
             for attempt in attempts {
-                tokio::spawn(run(attempt));
+                tokio::spawn(run(attempt, desk.clone()));
             }
         });
     } else if let Some(attempt) = attempts.pop() {
-        handlers.spawn(run(attempt));
+        handlers.spawn(run(attempt, desk));
     }
 }
 
-/// Runs a handler and says how it ended, whatever happens to it.
-async fn run(attempt: Attempt) {
-    let Attempt { call, payload, context, leash, mut last_word } = attempt;
+/// Runs an attempt and says how it ended, whatever happens to it; and then the one that took its place, if one did.
+async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
+    loop {
+        let slot = attempt.last_word.slot;
+        let Some((verdict, mut last_word)) = carry_out(attempt).await else { return };
+        if !desk.is_near() {
+            last_word.say(End::Said(verdict));
+            return;
+        }
+        let Written { outcome, next } = desk.write(slot, verdict).await;
+        let replaced = if outcome.is_ok() && next.is_some() { Some(slot) } else { None };
+        if replaced.is_some() {
+            desk.settled.fetch_add(1, Ordering::Relaxed);
+            last_word.keep();
+        } else {
+            last_word.say(End::Written(outcome));
+        }
+        // A task of a kind that nobody here runs cannot come: only own kinds were asked for.
+        let Some(Ok(taken)) = next.map(|leased| desk.take(leased, replaced)) else { return };
+        if desk.stop.is_over() {
+            // Too late: it is handed back by not being run.
+            return;
+        }
+        attempt = taken;
+        // Handlers that never wait must not keep the thread to themselves.
+        tokio::task::consume_budget().await;
+    }
+}
+
+/// Runs a handler. `None` if it was dropped, and then its last word was said.
+async fn carry_out(attempt: Attempt) -> Option<(Verdict, LastWord)> {
+    let Attempt { call, payload, context, leash, last_word } = attempt;
     let mut told = pin!(leash.pulled.notified());
     let mut handler = pin!(judged(call, payload, context));
     let ended = std::future::poll_fn(|task| {
@@ -73,9 +106,7 @@ async fn run(attempt: Attempt) {
         }
     });
     // A handler that is dropped is gone before the last word says so: locals go first.
-    if let Some(verdict) = ended.await {
-        last_word.say(End::Said(verdict));
-    }
+    ended.await.map(|verdict| (verdict, last_word))
 }
 
 /// Holds a running handler: it can be asked to stop, and dropped at its next await.
@@ -143,6 +174,11 @@ pub(super) struct LastWord {
 impl LastWord {
     pub(super) const fn new(slot: Slot, words: Arc<Words>) -> Self {
         Self { slot, words: Some(words) }
+    }
+
+    /// Says nothing: another attempt has its place.
+    fn keep(&mut self) {
+        self.words = None;
     }
 
     fn say(&mut self, end: End) {

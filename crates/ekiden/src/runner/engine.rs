@@ -2,26 +2,22 @@
 //! where, is the shift's business.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ekiden_core::attempt::Stage;
 use ekiden_core::id::Kind;
 use ekiden_core::limits;
-use ekiden_core::pool::Timeout;
 use ekiden_core::time::Timestamp;
 use tokio::runtime::Handle;
 
 use super::Ended;
-use super::attempt::{self, Attempt, End, LastWord, Leash};
+use super::attempt::{self, End};
 use super::builder::Options;
-use super::progress::Reporter;
+use super::desk::Desk;
 use super::pulse::Pulse;
 use super::table::{Fate, Run, Slot, Table};
-use super::warden::Deadlines;
-use super::words::Words;
 use crate::bell::{Bell, Heard};
 use crate::client::Client;
-use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::port::{Ask, LeaseRef, Leased, Settlement, Verdict};
 
@@ -42,28 +38,13 @@ pub(super) struct Pace {
     pub(super) concurrency: usize,
 }
 
-/// What the engine works with.
-pub(super) struct Parts {
-    pub(super) client: Client,
-    pub(super) options: Arc<Options>,
-    pub(super) handlers: Handle,
-    pub(super) table: Arc<Table>,
-    pub(super) words: Arc<Words>,
-    pub(super) reporter: Arc<Reporter>,
-    pub(super) deadlines: Arc<Deadlines>,
-    pub(super) pulse: Arc<Pulse>,
-    pub(super) pace: Pace,
-}
-
 pub(super) struct Engine {
     client: Client,
     options: Arc<Options>,
     handlers: Handle,
     table: Arc<Table>,
-    words: Arc<Words>,
-    reporter: Arc<Reporter>,
-    deadlines: Arc<Deadlines>,
     pulse: Arc<Pulse>,
+    desk: Arc<Desk>,
     bell: Arc<Bell>,
     pace: Pace,
     /// What was heard of the bell.
@@ -74,7 +55,6 @@ pub(super) struct Engine {
     known: Option<Timestamp>,
     /// Whether the last claim was answered in full.
     more: bool,
-    next_slot: Slot,
     /// Rises with each claim, so that each ask comes first in its turn.
     turn: usize,
     /// Ends to be written.
@@ -94,8 +74,8 @@ pub(super) struct Wait {
 }
 
 impl Engine {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts { client, options, handlers, table, words, reporter, deadlines, pulse, pace } = parts;
+    pub(super) fn new(desk: Arc<Desk>, handlers: Handle, pace: Pace) -> Self {
+        let client = desk.client.clone();
         let bell = client.queue().bell(client.namespace());
         let now = client.tools().clock.monotonic();
         Self {
@@ -105,18 +85,15 @@ impl Engine {
             compare_at: now + pace.lease,
             known: None,
             more: true,
-            next_slot: 0,
             turn: 0,
             ends: Vec::new(),
             ended: Ended::default(),
             client,
-            options,
+            options: desk.options.clone(),
             handlers,
-            table,
-            words,
-            reporter,
-            deadlines,
-            pulse,
+            table: desk.table.clone(),
+            pulse: desk.pulse.clone(),
+            desk,
             pace,
         }
     }
@@ -187,7 +164,7 @@ impl Engine {
 
     /// Takes note of what ended. Says whether anything did.
     pub(super) fn hear(&mut self) -> bool {
-        let words = self.words.take();
+        let words = self.desk.words.take();
         let any = !words.is_empty();
         for (slot, end) in words {
             self.end(slot, end);
@@ -307,8 +284,14 @@ impl Engine {
         match leased {
             Ok(leased) => {
                 let more = asked > 0 && leased.len() == asked;
-                let attempts = leased.into_iter().filter_map(|one| self.prepare(one)).collect();
-                attempt::start(&self.handlers, attempts);
+                let mut attempts = Vec::with_capacity(leased.len());
+                for one in leased {
+                    match self.desk.take(one, None) {
+                        Ok(attempt) => attempts.push(attempt),
+                        Err(lease) => self.push_end(lease, Verdict::Returned),
+                    }
+                }
+                attempt::start(&self.handlers, attempts, &self.desk);
                 more
             }
             Err(error) => {
@@ -318,52 +301,34 @@ impl Engine {
         }
     }
 
-    /// Takes a task into the table. `None` if nobody here can run it.
-    fn prepare(&mut self, leased: Leased) -> Option<Attempt> {
-        let kind = leased.spec.envelope.task_type.clone();
-        let Some(call) = self.options.calls.get(&kind).cloned() else {
-            self.push_end(leased.lease, Verdict::Returned);
-            return None;
-        };
-        let slot = self.next_slot;
-        self.next_slot += 1;
-        let leash = Arc::new(Leash::default());
-        let deadline = match leased.spec.policy.timeout {
-            Timeout::After(limit) => Some(self.monotonic().saturating_add(limit.as_duration())),
-            Timeout::Never => None,
-        };
-        let context = Context::new(self.client.clone(), &leased, leash.stop.clone(), self.reporter.clone());
-        let payload = leased.spec.envelope.payload.clone();
-        let last_word = LastWord::new(slot, self.words.clone());
-        let run = Run { lease: leased.lease, kind, leash: leash.clone(), deadline, fate: Fate::Running };
-        self.table.lock().insert(slot, run);
-        if let Some(deadline) = deadline {
-            self.deadlines.begins(deadline);
-        }
-        Some(Attempt { call, payload, context, leash, last_word })
-    }
-
     fn end(&mut self, slot: Slot, end: End) {
         let mut runs = self.table.lock();
         let Some(run) = runs.get_mut(&slot) else { return };
-        let verdict = match (run.fate, end) {
-            (Fate::TimedOut { .. }, End::GivenUp) => {
+        if matches!(end, End::GivenUp) {
+            let given_up = matches!(run.fate, Fate::TimedOut { .. }).then(|| run.lease.clone());
+            if let Some(lease) = given_up {
                 run.fate = Fate::Left;
-                let lease = run.lease.clone();
                 drop(runs);
                 self.push_end(lease, Verdict::TimedOut);
-                return;
             }
-            (_, End::GivenUp) => return,
-            (Fate::Left, _) => None,
-            (Fate::TimedOut { .. }, _) => Some(Verdict::TimedOut),
-            (Fate::Cancelled { .. }, _) => Some(Verdict::Stopped(Stage::Verified)),
-            (Fate::Running | Fate::Interrupted, End::Said(verdict)) => Some(verdict),
-            (Fate::Running | Fate::Interrupted, End::Dropped) => Some(Verdict::Interrupted),
-        };
+            return;
+        }
         let run = runs.remove(&slot);
         drop(runs);
-        if let (Some(run), Some(verdict)) = (run, verdict) {
+        let Some(mut run) = run else { return };
+        match (run.ending.take(), end) {
+            (Some(ending), End::Written(Ok(()))) => self.settled(&ending),
+            (Some(ending), End::Written(Err(error))) => self.not_settled(ending, &error),
+            // Dropped while it wrote: whether it happened is not known, so it is written again under its own id.
+            (Some(ending), _) => self.ends.push(ending),
+            (None, End::Said(verdict)) => self.close(run, Some(verdict)),
+            (None, End::Dropped) => self.close(run, None),
+            (None, End::Written(_) | End::GivenUp) => {}
+        }
+    }
+
+    fn close(&mut self, run: Run, said: Option<Verdict>) {
+        if let Some(verdict) = run.verdict(said) {
             self.push_end(run.lease, verdict);
         }
     }
@@ -399,10 +364,13 @@ impl Engine {
                 Fate::Running | Fate::Cancelled { .. } | Fate::Left => continue,
             };
             run.fate = Fate::Left;
-            blocked.push((run.lease.clone(), verdict));
+            blocked.push((run.lease.clone(), verdict, run.ending.take()));
         }
-        for (lease, verdict) in blocked {
-            self.push_end(lease, verdict);
+        for (lease, verdict, ending) in blocked {
+            match ending {
+                Some(ending) => self.ends.push(ending),
+                None => self.push_end(lease, verdict),
+            }
         }
     }
 
@@ -414,6 +382,7 @@ impl Engine {
     /// What is left when everything is over.
     pub(super) fn take_ended(&mut self) -> Ended {
         let mut ended = std::mem::take(&mut self.ended);
+        ended.settled += self.desk.settled.load(Ordering::Relaxed);
         ended.unsettled.extend(self.ends.iter().map(|end| end.lease.task.id.clone()));
         ended
     }

@@ -1,10 +1,12 @@
 //! The runner: claims tasks, runs their handlers, and settles how each attempt ended.
 //!
-//! `shift.rs` is its life, `engine.rs` claims and settles, `warden.rs` stops what must stop, `pulse.rs` gives signs of life, `upkeep.rs` does what
-//! is due. All of them live where [`Io`](crate::Io) says; handlers run on the runtime of whoever runs the runner.
+//! `shift.rs` is its life, `engine.rs` claims and settles, `desk.rs` lets attempts do so by themselves, `warden.rs` stops what
+//! must stop, `pulse.rs` gives signs of life, `upkeep.rs` does what is due. Handlers run on the runtime of whoever runs the
+//! runner; what must not be stalled by them lives where [`Io`](crate::Io) says.
 
 pub(crate) mod attempt;
 mod builder;
+mod desk;
 mod engine;
 pub(crate) mod progress;
 mod pulse;
@@ -83,6 +85,11 @@ impl Stop {
     /// Claims no more, lets what runs finish within the grace, then interrupts it.
     pub fn gently(&self) {
         self.gently.cancel();
+    }
+
+    /// Whether nothing new may begin.
+    fn is_over(&self) -> bool {
+        self.gently.is_cancelled()
     }
 
     /// Interrupts what runs.

@@ -17,7 +17,8 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::builder::Options;
-use super::engine::{Engine, Pace, Parts};
+use super::desk::Desk;
+use super::engine::{Engine, Pace};
 use super::progress::Reporter;
 use super::pulse::Pulse;
 use super::table::{Fate, Table};
@@ -182,17 +183,19 @@ impl Shift {
     }
 
     fn seat(&self, pulse: Arc<Pulse>, pace: Pace) -> Seat {
-        let engine = Engine::new(Parts {
+        let desk = Desk {
             client: self.client.clone(),
             options: self.options.clone(),
-            handlers: self.handlers.clone(),
             table: self.table.clone(),
             words: self.words.clone(),
             reporter: self.reporter.clone(),
             deadlines: self.deadlines.clone(),
             pulse,
-            pace,
-        });
+            stop: self.stop.clone(),
+            next_slot: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+        };
+        let engine = Engine::new(Arc::new(desk), self.handlers.clone(), pace);
         Seat {
             engine: Arc::new(Mutex::new(engine)),
             bell: self.client.queue().bell(self.client.namespace()),

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ekiden_core::id::{Kind, TaskId};
+use ekiden_core::attempt::Stage;
+use ekiden_core::id::{Kind, OpId, TaskId};
 use ekiden_core::lease::Token;
 
 use super::attempt::Leash;
-use crate::port::LeaseRef;
+use crate::port::{LeaseRef, Settlement, Verdict};
 
 /// Names one attempt of this runner.
 pub(super) type Slot = u64;
@@ -36,6 +37,20 @@ pub(super) struct Run {
     pub(super) leash: Arc<Leash>,
     pub(super) deadline: Option<Duration>,
     pub(super) fate: Fate,
+    /// The end that is being written down beside the engine.
+    pub(super) ending: Option<Settlement>,
+}
+
+impl Run {
+    /// How it ended, given what its handler said and what was done to it meanwhile. `None` if that was settled before.
+    pub(super) fn verdict(&self, said: Option<Verdict>) -> Option<Verdict> {
+        match self.fate {
+            Fate::Left => None,
+            Fate::TimedOut { .. } => Some(Verdict::TimedOut),
+            Fate::Cancelled { .. } => Some(Verdict::Stopped(Stage::Verified)),
+            Fate::Running | Fate::Interrupted => Some(said.unwrap_or(Verdict::Interrupted)),
+        }
+    }
 }
 
 /// The attempts of a runner.
@@ -57,6 +72,25 @@ impl Table {
     /// How many have an end that is still to be written.
     pub(super) fn open(&self) -> usize {
         self.lock().values().filter(|run| run.fate != Fate::Left).count()
+    }
+
+    /// Takes an attempt in, in the place of another where one is named: there is never one too many.
+    pub(super) fn put(&self, slot: Slot, run: Run, instead_of: Option<Slot>) {
+        let mut runs = self.lock();
+        if let Some(old) = instead_of {
+            runs.remove(&old);
+        }
+        runs.insert(slot, run);
+    }
+
+    /// Begins to write an end down beside the engine, and says what to write.
+    pub(super) fn ends(&self, slot: Slot, said: Verdict, id: OpId) -> Option<Settlement> {
+        let mut runs = self.lock();
+        let run = runs.get_mut(&slot)?;
+        let verdict = run.verdict(Some(said))?;
+        let lease = LeaseRef::new(run.lease.task.clone(), run.lease.token);
+        run.ending = Some(Settlement { id, lease, verdict: verdict.clone() });
+        Some(Settlement { id, lease: run.lease.clone(), verdict })
     }
 
     pub(super) fn count(&self, kind: &Kind) -> usize {

@@ -112,7 +112,7 @@ impl Warden {
         let mut given_up: Vec<Slot> = Vec::new();
         for (slot, run) in self.table.lock().iter_mut() {
             match run.fate {
-                Fate::Running if run.deadline.is_some_and(|deadline| deadline <= now) => {
+                Fate::Running if run.ending.is_none() && run.deadline.is_some_and(|deadline| deadline <= now) => {
                     run.fate = Fate::TimedOut { settle_at: now.saturating_add(self.cancel_grace) };
                     run.leash.stop.cancel();
                     run.leash.pull();
@@ -136,10 +136,10 @@ impl Warden {
     fn next_moment(&self) -> Option<Duration> {
         let table = self.table.lock();
         let moments = table.values().filter_map(|run| match run.fate {
-            Fate::Running => run.deadline,
+            Fate::Running if run.ending.is_none() => run.deadline,
             Fate::Cancelled { drop_at } => drop_at,
             Fate::TimedOut { settle_at } => Some(settle_at),
-            Fate::Interrupted | Fate::Left => None,
+            Fate::Running | Fate::Interrupted | Fate::Left => None,
         });
         moments.min()
     }

@@ -1,0 +1,99 @@
+//! What attempts and the engine share: the table, and how a task is taken into it and its end written down.
+//!
+//! Where the store is in this process, an attempt writes its own end down and takes the next task with the same request, and
+//! its tokio task goes on with that: nobody needs to be woken. The engine fills the places that are empty, and does what an
+//! attempt cannot: try again, take turns among kinds with limits, wait for what comes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ekiden_core::pool::Timeout;
+
+use super::Stop;
+use super::attempt::{Attempt, LastWord, Leash};
+use super::builder::Options;
+use super::progress::Reporter;
+use super::pulse::Pulse;
+use super::table::{Fate, Run, Slot, Table};
+use super::warden::Deadlines;
+use super::words::Words;
+use crate::client::Client;
+use crate::context::Context;
+use crate::error::Result;
+use crate::port::{Ask, LeaseRef, Leased, Verdict};
+
+pub(super) struct Desk {
+    pub(super) client: Client,
+    pub(super) options: Arc<Options>,
+    pub(super) table: Arc<Table>,
+    pub(super) words: Arc<Words>,
+    pub(super) reporter: Arc<Reporter>,
+    pub(super) deadlines: Arc<Deadlines>,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) stop: Stop,
+    pub(super) next_slot: AtomicU64,
+    /// Ends that attempts wrote down by themselves.
+    pub(super) settled: AtomicU64,
+}
+
+/// What came of an end that was written down beside the engine, and the task that was taken with it.
+pub(super) struct Written {
+    pub(super) outcome: Result<()>,
+    pub(super) next: Option<Leased>,
+}
+
+impl Desk {
+    /// Whether attempts write their ends down by themselves.
+    pub(super) fn is_near(&self) -> bool {
+        self.client.queue().info().near
+    }
+
+    /// Takes a task into the table, in the place of another attempt where one is named. The lease comes back if nobody here
+    /// can run it.
+    pub(super) fn take(&self, leased: Leased, instead_of: Option<Slot>) -> Result<Attempt, LeaseRef> {
+        let kind = leased.spec.envelope.task_type.clone();
+        let Some(call) = self.options.calls.get(&kind).cloned() else { return Err(leased.lease) };
+        let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
+        let leash = Arc::new(Leash::default());
+        let deadline = match leased.spec.policy.timeout {
+            Timeout::After(limit) => Some(self.client.tools().clock.monotonic().saturating_add(limit.as_duration())),
+            Timeout::Never => None,
+        };
+        let context = Context::new(self.client.clone(), &leased, leash.stop.clone(), self.reporter.clone());
+        let payload = leased.spec.envelope.payload.clone();
+        let last_word = LastWord::new(slot, self.words.clone());
+        let (lease, held) = (leased.lease, leash.clone());
+        let run = Run { lease, kind, leash: held, deadline, fate: Fate::Running, ending: None };
+        self.table.put(slot, run, instead_of);
+        if let Some(deadline) = deadline {
+            self.deadlines.begins(deadline);
+        }
+        Ok(Attempt { call, payload, context, leash, last_word })
+    }
+
+    /// Writes an end down, and asks for the next task with the same request.
+    pub(super) async fn write(&self, slot: Slot, verdict: Verdict) -> Written {
+        let Some(end) = self.table.ends(slot, verdict, self.client.op_id()) else {
+            return Written { outcome: Ok(()), next: None };
+        };
+        let mut answer = self.client.queue().settle(vec![end], self.ask()).await;
+        let outcome = answer.settled.pop().map_or(Ok(()), |settled| settled.map(drop));
+        // What could not be claimed is found by the engine, which also says so.
+        Written { outcome, next: answer.leased.ok().and_then(|mut leased| leased.pop()) }
+    }
+
+    /// For one task of any kind, if kinds need not take turns and the runner may claim.
+    fn ask(&self) -> Option<Ask> {
+        let ([kinds], []) = (self.options.open_kinds.as_slice(), self.options.limited_kinds.as_slice()) else {
+            return None;
+        };
+        (!self.stop.gently.is_cancelled() && self.pulse.may_claim()).then(|| Ask {
+            id: self.client.op_id(),
+            namespace: self.client.namespace().clone(),
+            pools: self.options.pools.clone(),
+            kinds: kinds.clone(),
+            limit: 1,
+            holder: self.pulse.runner(),
+        })
+    }
+}
