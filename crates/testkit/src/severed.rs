@@ -14,21 +14,29 @@ use tokio::sync::broadcast;
 
 /// Whether a line is cut. Cheap to clone; all clones are the same line.
 #[derive(Clone, Debug, Default)]
-pub struct Line(Arc<AtomicBool>);
+pub struct Line {
+    cut: Arc<AtomicBool>,
+    is_long: bool,
+}
 
 impl Line {
+    /// A line to a store in another process: what is behind it says so.
+    pub fn long() -> Self {
+        Self { is_long: true, ..Self::default() }
+    }
+
     /// Cuts it.
     pub fn cut(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.cut.store(true, Ordering::SeqCst);
     }
 
     /// Mends it.
     pub fn mend(&self) {
-        self.0.store(false, Ordering::SeqCst);
+        self.cut.store(false, Ordering::SeqCst);
     }
 
     fn holds(&self) -> Result<(), StoreError> {
-        if self.0.load(Ordering::SeqCst) { Err(StoreError::unavailable("the line is cut")) } else { Ok(()) }
+        if self.cut.load(Ordering::SeqCst) { Err(StoreError::unavailable("the line is cut")) } else { Ok(()) }
     }
 }
 
@@ -57,7 +65,8 @@ impl<S: Store> Severed<S> {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Severed<S> {
     fn info(&self) -> Info {
-        self.inner.info()
+        let info = self.inner.info();
+        Info { shared: info.shared || self.line.is_long, ..info }
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {

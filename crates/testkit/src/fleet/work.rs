@@ -101,7 +101,7 @@ pub(super) async fn carry_out(work: Work, context: Context, record: history::Cli
         Step::Ask => Ok(Done::Asked(Box::new(question(context.token())))),
         Step::Dawdle(millis) => {
             context.progress(1, 2);
-            tokio::time::sleep(Duration::from_millis(millis)).await;
+            super::pass(Duration::from_millis(millis)).await;
             Ok(Done::Succeeded(None))
         }
         Step::Hang => std::future::pending().await,
