@@ -85,7 +85,7 @@ impl EnqueueBuilder {
         self.with(|task| task.expires_after = Some(Millis::from(life)))
     }
 
-    /// Held until somebody releases it.
+    /// Held until somebody releases it; the end of the group that it waits for does so too.
     pub fn held(self) -> Self {
         self.with(|task| task.start = Start::Held)
     }

@@ -111,9 +111,11 @@ impl TaskError {
     }
 }
 
-/// The whole chain of causes is the message: the last one is often the one that helps.
-impl<E: std::error::Error> From<E> for TaskError {
+/// Whatever `?` meets: errors of any kind, boxed ones (also those of `anyhow` and its like), and plain texts. The whole chain of
+/// causes is the message: the last one is often the one that helps.
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for TaskError {
     fn from(error: E) -> Self {
+        let error: Box<dyn std::error::Error + Send + Sync> = error.into();
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
@@ -197,5 +199,21 @@ pub(crate) fn verdict(outcome: Result<Done, TaskError>) -> Verdict {
         Ok(Done::Snoozed(wait)) => Verdict::Snoozed(Millis::from(wait)),
         Ok(Done::Asked(question)) => Verdict::Asked(question),
         Err(error) => Verdict::Failed(error.failure()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_boxes_and_texts_become_failures_with_all_their_causes() {
+        let number = "x".parse::<u8>().unwrap_err();
+        assert_eq!(TaskError::from(number.clone()).message(), number.to_string());
+        let boxed: Box<dyn std::error::Error + Send + Sync> = "boxed".into();
+        assert_eq!(TaskError::from(boxed).message(), "boxed");
+        assert_eq!(TaskError::from("plain"), TaskError::retryable("plain"));
+        let nested = std::io::Error::other(number);
+        assert!(TaskError::from(nested).message().contains("invalid digit"));
     }
 }

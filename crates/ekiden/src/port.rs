@@ -438,11 +438,13 @@ pub struct Maintained {
     pub removed: u64,
     /// Whether there was more to do than one round does.
     pub more: bool,
+    /// When a schedule ticks next, if that is soon.
+    pub next_tick: Option<Timestamp>,
 }
 
 impl Maintained {
     /// Whether the round found nothing to do.
     pub fn is_idle(&self) -> bool {
-        *self == Self::default()
+        Self { next_tick: None, ..*self } == Self::default()
     }
 }

@@ -68,7 +68,7 @@ fn random_fleets_repeat_exactly_by_their_seed() {
 #[test]
 fn random_fleets_do_everything_that_the_laws_are_about() {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for seed in 0..60 {
+    for seed in 0..300 {
         let (history, last) = one(seed);
         let mut calls = BTreeMap::new();
         for line in history.lines() {

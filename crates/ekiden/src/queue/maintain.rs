@@ -29,6 +29,9 @@ const ENTRIES_A_ROUND: usize = 256;
 /// 64 steps of a sweep a round: some 1,500 tasks, and then other sweeps have their turn.
 const STEPS_A_ROUND: usize = 64;
 
+/// Two seconds: a tick within it is waited for; the next round finds those beyond.
+const SOON: Millis = Millis::from_secs(2);
+
 /// One minute: how far ahead the next waiting task is looked for.
 const AHEAD: Millis = Millis::from_secs(60);
 
@@ -189,16 +192,21 @@ impl StoreQueue {
     }
 
     async fn tick(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
-        let plans: Vec<Tick> = self
-            .due(namespace, DueIndex::Schedule, done)
-            .await?
-            .into_iter()
-            .map(|entry| Tick { schedule: entry.key })
-            .collect();
-        for task in self.each(plans).await?.into_iter().flatten() {
-            done.ticked += 1;
-            self.announce(&task);
+        let due = self.due(namespace, DueIndex::Schedule, done).await?;
+        let plans: Vec<Tick> = due.into_iter().map(|entry| Tick { schedule: entry.key }).collect();
+        for tasks in self.each(plans).await? {
+            // A schedule that was late may have more to make up for than one commit holds.
+            done.more |= tasks.len() == limits::TICKS_A_COMMIT_MAX;
+            for task in tasks {
+                done.ticked += 1;
+                self.announce(&task);
+            }
         }
+        let now = self.now();
+        let until = now + SOON;
+        let query = DueQuery { namespace: namespace.clone(), index: DueIndex::Schedule, until, limit: ENTRIES_A_ROUND };
+        let coming = self.read(|| self.store.due(query.clone())).await?;
+        done.next_tick = coming.into_iter().map(|entry| entry.at).find(|at| *at > now);
         Ok(())
     }
 

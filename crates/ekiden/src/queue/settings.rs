@@ -7,9 +7,11 @@ use ekiden_core::id::{Namespace, PoolName, ScheduleId, SweepId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::plan::{RemoveSchedule, SetPool, SetSchedule, StartSweep};
 use ekiden_core::pool::{PoolSettings, Profile};
+use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::record::{Pool, Record};
 use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::{Sweep, SweepWork};
+use ekiden_core::transition::Start;
 
 use super::{StoreQueue, locked};
 use crate::error::Result;
@@ -82,6 +84,15 @@ impl StoreQueue {
     pub(super) async fn change_schedule(&self, new: NewSchedule) -> Result<Arc<Schedule>> {
         let now = self.now();
         let namespace = new.task.task.namespace.clone();
+        let task = &new.task;
+        if !task.parents.is_empty()
+            || task.after_group.is_some()
+            || task.start == Start::Held
+            || task.idempotency.is_some()
+        {
+            let why = "what a schedule hands in cannot wait for others, be held, or have an idempotency key of its own";
+            return Err(Refusal::new(ReasonCode::ScheduleInvalid).with("schedule", &new.id).with("why", why).into());
+        }
         let schedule = Schedule {
             id: new.id,
             every: new.every,

@@ -50,9 +50,9 @@ impl Desk {
 
     /// Takes a task into the table, in the place of another attempt where one is named. The lease comes back if nobody here
     /// can run it.
-    pub(super) fn take(&self, leased: Leased, instead_of: Option<Slot>) -> Result<Attempt, LeaseRef> {
+    pub(super) fn take(&self, leased: Leased, instead_of: Option<Slot>) -> Result<Attempt, Box<LeaseRef>> {
         let kind = leased.spec.envelope.task_type.clone();
-        let Some(call) = self.options.calls.get(&kind).cloned() else { return Err(leased.lease) };
+        let Some(call) = self.options.calls.get(&kind).cloned() else { return Err(Box::new(leased.lease)) };
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
         let leash = Arc::new(Leash::default());
         let deadline = match leased.spec.policy.timeout {

@@ -288,7 +288,7 @@ impl Engine {
                 for one in leased {
                     match self.desk.take(one, None) {
                         Ok(attempt) => attempts.push(attempt),
-                        Err(lease) => self.push_end(lease, Verdict::Returned),
+                        Err(lease) => self.push_end(*lease, Verdict::Returned),
                     }
                 }
                 attempt::start(&self.handlers, attempts, &self.desk);

@@ -12,19 +12,20 @@ pub(super) async fn maintain_on(client: Client) {
     let bell = client.queue().bell(client.namespace());
     let mut heard = bell.work.heard();
     loop {
-        let more = match client.maintain().await {
-            Ok(done) => done.more && done.changed + done.swept + done.ticked + done.removed > 0,
-            Err(error) => {
-                tracing::warn!(%error, "maintenance");
-                false
+        let mut wait = period(client.random());
+        match client.maintain().await {
+            Ok(done) if done.more && done.changed + done.swept + done.ticked + done.removed > 0 => {
+                tokio::task::yield_now().await;
+                continue;
             }
-        };
-        if more {
-            tokio::task::yield_now().await;
-            continue;
+            Ok(done) => {
+                let now = client.tools().clock.now();
+                wait = done.next_tick.map_or(wait, |tick| wait.min(tick.since(now).as_duration()));
+            }
+            Err(error) => tracing::warn!(%error, "maintenance"),
         }
         tokio::select! {
-            () = tokio::time::sleep(period(client.random())) => {}
+            () = tokio::time::sleep(wait) => {}
             () = bell.work.since(&mut heard) => {}
         }
     }

@@ -20,10 +20,10 @@ async fn progress(lab: &Lab, name: &str) -> Option<u64> {
 /// R21
 pub async fn a_bulk_cancel_ends_what_matches_and_is_open(lab: Lab) {
     lab.add_succeeded("done").await;
-    lab.add(lab.new("runs")).await;
+    lab.add(lab.plain("runs")).await;
     lab.take().await;
     lab.add_all(&["a", "b"]).await;
-    lab.add(NewTask { group: Some(group("g")), ..lab.new("other") }).await;
+    lab.add(NewTask { group: Some(group("g")), ..lab.plain("other") }).await;
     carried_out(&lab, "c", Bulk::Cancel(TaskFilter { phases: vec![TaskState::Queued], ..lab.all() })).await;
     let counts = lab.counts().await;
     assert_eq!((counts.get(TaskState::Cancelled), counts.get(TaskState::Running)), (3, 1));
@@ -36,7 +36,7 @@ pub async fn a_bulk_cancel_ends_what_matches_and_is_open(lab: Lab) {
 /// R21
 pub async fn a_bulk_cancel_by_group_touches_no_other(lab: Lab) {
     for (name, of) in [("a", "g"), ("b", "g"), ("c", "h")] {
-        lab.add(NewTask { group: Some(group(of)), ..lab.new(name) }).await;
+        lab.add(NewTask { group: Some(group(of)), ..lab.plain(name) }).await;
     }
     carried_out(&lab, "x", Bulk::Cancel(TaskFilter { group: Some(group("g")), ..lab.all() })).await;
     assert_eq!((lab.count(TaskState::Cancelled).await, lab.state("c").await), (2, TaskState::Queued));
@@ -45,18 +45,18 @@ pub async fn a_bulk_cancel_by_group_touches_no_other(lab: Lab) {
 /// R21
 pub async fn a_bulk_cancel_by_pool_touches_no_other(lab: Lab) {
     lab.set_pool("side", |_| {}).await;
-    lab.add(NewTask { pool: pool("side"), ..lab.new("a") }).await;
-    lab.add(lab.new("b")).await;
+    lab.add(NewTask { pool: pool("side"), ..lab.plain("a") }).await;
+    lab.add(lab.plain("b")).await;
     carried_out(&lab, "x", Bulk::Cancel(TaskFilter { pool: Some(pool("side")), ..lab.all() })).await;
     assert_eq!((lab.state("a").await, lab.state("b").await), (TaskState::Cancelled, TaskState::Queued));
 }
 
 /// R21
 pub async fn what_comes_after_a_bulk_command_is_not_its_business(lab: Lab) {
-    lab.add(lab.new("old")).await;
+    lab.add(lab.plain("old")).await;
     lab.queue.start_bulk(sweep_id("x"), Bulk::Cancel(lab.all())).await.expect("a bulk command can be started");
     lab.pass(1);
-    lab.add(lab.new("young")).await;
+    lab.add(lab.plain("young")).await;
     lab.settle_down().await;
     assert_eq!((lab.state("old").await, lab.state("young").await), (TaskState::Cancelled, TaskState::Queued));
 }
@@ -78,7 +78,7 @@ pub async fn a_bulk_retry_runs_every_dead_task_again_once(lab: Lab) {
 
 /// R21
 pub async fn a_bulk_retry_makes_waiting_retries_due(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.fail(&lab.take().await).await;
     carried_out(&lab, "x", Bulk::Retry(TaskFilter { phases: vec![TaskState::RetryScheduled], ..lab.all() })).await;
     lab.take_this("a").await;
@@ -113,7 +113,7 @@ pub async fn a_large_bulk_command_shows_its_progress(lab: Lab) {
     };
     // A key of its own doubles what each cancel writes, so that one round does not do it all.
     for chunk in (0..1_000).collect::<Vec<_>>().chunks(250) {
-        let of = |number: &usize| NewTask { unique: Some(unique(*number)), ..lab.new(&format!("t-{number:04}")) };
+        let of = |number: &usize| NewTask { unique: Some(unique(*number)), ..lab.plain(&format!("t-{number:04}")) };
         lab.queue.enqueue(chunk.iter().map(of).collect()).await;
     }
     lab.queue.start_bulk(sweep_id("x"), Bulk::Cancel(lab.all())).await.expect("a bulk command can be started");

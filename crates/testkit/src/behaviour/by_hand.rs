@@ -7,7 +7,7 @@ use super::lab::{Lab, code, group, id, question};
 
 /// R5
 pub async fn a_held_task_waits_until_it_is_released(lab: Lab) {
-    lab.add(NewTask { start: Start::Held, ..lab.new("a") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("a") }).await;
     lab.pass(3_600);
     lab.settle_down().await;
     lab.nothing_to_take().await;
@@ -19,7 +19,7 @@ pub async fn a_held_task_waits_until_it_is_released(lab: Lab) {
 
 /// R5
 pub async fn a_second_release_changes_nothing(lab: Lab) {
-    lab.add(NewTask { start: Start::Held, ..lab.new("a") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("a") }).await;
     let first = lab.queue.release(lab.task("a")).await.expect("a held task can be released");
     lab.pass(1);
     let second = lab.queue.release(lab.task("a")).await.expect("it is released");
@@ -30,7 +30,7 @@ pub async fn a_second_release_changes_nothing(lab: Lab) {
 
 /// R21
 pub async fn a_release_does_not_shorten_a_delay(lab: Lab) {
-    lab.add(NewTask { start: Start::Held, when: When::After(Millis::from_secs(60)), ..lab.new("a") }).await;
+    lab.add(NewTask { start: Start::Held, when: When::After(Millis::from_secs(60)), ..lab.plain("a") }).await;
     lab.queue.release(lab.task("a")).await.expect("a held task can be released");
     lab.pass(59);
     lab.nothing_to_take().await;
@@ -40,14 +40,14 @@ pub async fn a_release_does_not_shorten_a_delay(lab: Lab) {
 
 /// R5
 pub async fn a_cancelled_task_cannot_be_released(lab: Lab) {
-    lab.add(NewTask { start: Start::Held, ..lab.new("a") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("a") }).await;
     lab.cancel("a").await;
     assert_eq!(code(lab.queue.release(lab.task("a")).await), ReasonCode::TaskCancelled);
 }
 
 /// R21
 pub async fn a_dead_task_is_retried_as_a_new_one_that_points_at_it(lab: Lab) {
-    let told = NewTask { priority: Priority::HIGH, group: Some(group("g")), title: Some("T".into()), ..lab.new("a") };
+    let told = NewTask { priority: Priority::HIGH, group: Some(group("g")), title: Some("T".into()), ..lab.plain("a") };
     lab.add(told).await;
     lab.kill(&lab.take().await).await;
     lab.pass(5);
@@ -100,7 +100,7 @@ pub async fn a_retry_that_died_too_is_retried_from_the_first(lab: Lab) {
 
 /// R21
 pub async fn a_cancelled_task_is_retried_as_a_new_one(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.cancel("a").await;
     let again = lab.queue.retry(lab.task("a")).await.expect("a cancelled task can be retried");
     assert_eq!((again.retry_of, lab.state("a").await), (Some(id("a")), TaskState::Cancelled));
@@ -109,7 +109,7 @@ pub async fn a_cancelled_task_is_retried_as_a_new_one(lab: Lab) {
 
 /// R13, R21
 pub async fn a_task_that_waits_for_its_retry_is_run_at_once(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.fail(&lab.take().await).await;
     let record = lab.queue.retry(lab.task("a")).await.expect("the wait can be cut short");
     assert_eq!((record.id, record.state, record.next_run_at), (id("a"), TaskState::Queued, Some(lab.now())));
@@ -118,7 +118,7 @@ pub async fn a_task_that_waits_for_its_retry_is_run_at_once(lab: Lab) {
 
 /// R21
 pub async fn a_retry_of_a_queued_task_changes_nothing(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let before = lab.get("a").await;
     assert_eq!(lab.queue.retry(lab.task("a")).await.expect("it will run"), before);
     assert_eq!(lab.get("a").await, before);
@@ -127,10 +127,10 @@ pub async fn a_retry_of_a_queued_task_changes_nothing(lab: Lab) {
 /// R21
 pub async fn what_runs_or_waits_for_somebody_cannot_be_retried(lab: Lab) {
     lab.add_asking("asks", question("q")).await;
-    lab.add(lab.new("runs")).await;
+    lab.add(lab.plain("runs")).await;
     lab.take().await;
-    lab.add(NewTask { start: Start::Held, ..lab.new("held") }).await;
-    lab.add(NewTask { parents: vec![id("held")], ..lab.new("blocked") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("held") }).await;
+    lab.add(NewTask { parents: vec![id("held")], ..lab.plain("blocked") }).await;
     for (name, why) in [
         ("asks", ReasonCode::TaskHeld),
         ("runs", ReasonCode::RunInProgress),

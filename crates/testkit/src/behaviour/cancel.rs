@@ -18,26 +18,26 @@ async fn cancelled(lab: &Lab, name: &str) {
 
 /// R5
 pub async fn a_held_task_can_be_cancelled(lab: Lab) {
-    lab.add(NewTask { start: Start::Held, ..lab.new("a") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("a") }).await;
     cancelled(&lab, "a").await;
 }
 
 /// R5
 pub async fn a_blocked_task_can_be_cancelled(lab: Lab) {
-    lab.add(NewTask { start: Start::Held, ..lab.new("parent") }).await;
-    lab.add(NewTask { parents: vec![id("parent")], ..lab.new("a") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("parent") }).await;
+    lab.add(NewTask { parents: vec![id("parent")], ..lab.plain("a") }).await;
     cancelled(&lab, "a").await;
 }
 
 /// R5
 pub async fn a_queued_task_can_be_cancelled(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     cancelled(&lab, "a").await;
 }
 
 /// R5
 pub async fn a_task_that_waits_for_its_retry_can_be_cancelled(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.fail(&lab.take().await).await;
     cancelled(&lab, "a").await;
 }
@@ -51,14 +51,14 @@ pub async fn a_task_that_asks_can_be_cancelled(lab: Lab) {
 
 /// R5, Q11
 pub async fn a_running_task_is_cancelled_at_once(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.take().await;
     cancelled(&lab, "a").await;
 }
 
 /// R5
 pub async fn a_cancel_says_why(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.queue.cancel(lab.task("a"), Some("not needed".into())).await.expect("an open task can be cancelled");
     let record = lab.get("a").await;
     assert_eq!(record.history.last().and_then(|line| line.note.as_deref()), Some("not needed"));
@@ -66,7 +66,7 @@ pub async fn a_cancel_says_why(lab: Lab) {
 
 /// R5
 pub async fn a_second_cancel_is_done_already(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let first = lab.cancel("a").await;
     lab.pass(5);
     assert_eq!(lab.cancel("a").await, first);
@@ -91,7 +91,7 @@ pub async fn the_runner_of_a_cancelled_attempt_is_told(lab: Lab) {
 
 /// Q11
 pub async fn a_cancel_of_what_does_not_run_tells_nobody(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.cancel("a").await;
     let signals = lab.queue.signals(lab.namespace(), runner_id(RUNNER)).await.expect("signals can be read");
     assert!(signals.is_empty());
@@ -99,7 +99,7 @@ pub async fn a_cancel_of_what_does_not_run_tells_nobody(lab: Lab) {
 
 /// Q11
 pub async fn the_stop_bell_rings_for_a_running_task(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.take().await;
     let bell = lab.queue.bell(&lab.namespace());
     let mut heard = bell.stop.heard();
@@ -109,7 +109,7 @@ pub async fn the_stop_bell_rings_for_a_running_task(lab: Lab) {
 
 /// R18
 pub async fn a_signal_that_nobody_read_goes_by_itself(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.take().await;
     lab.cancel("a").await;
     lab.pass(15 * 60);
@@ -120,7 +120,7 @@ pub async fn a_signal_that_nobody_read_goes_by_itself(lab: Lab) {
 
 /// R19
 pub async fn a_cancelled_attempt_cannot_settle(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.cancel("a").await;
     assert_eq!(code(lab.queue.mark_succeeded(leased.lease.clone(), None).await), ReasonCode::TaskCancelled);
@@ -130,7 +130,7 @@ pub async fn a_cancelled_attempt_cannot_settle(lab: Lab) {
 
 /// X5
 pub async fn the_stages_of_a_stop_are_shown_and_only_rise(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.cancel("a").await;
     for stage in [Stage::Signalled, Stage::Exited, Stage::Signalled] {
@@ -147,7 +147,7 @@ pub async fn the_stages_of_a_stop_are_shown_and_only_rise(lab: Lab) {
 
 /// X5
 pub async fn stages_belong_to_cancelled_attempts_and_their_holder(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let first = lab.take().await;
     let early = lab.settle(&first, Verdict::Stopped(Stage::Verified)).await;
     assert_eq!(code(early), ReasonCode::TaskNotCancelled);
@@ -161,7 +161,7 @@ pub async fn stages_belong_to_cancelled_attempts_and_their_holder(lab: Lab) {
 /// R20, X5
 pub async fn a_cancelled_attempt_keeps_its_lane_until_it_has_stopped(lab: Lab) {
     for name in ["a", "b"] {
-        lab.add(NewTask { lane: serial("k"), ..lab.new(name) }).await;
+        lab.add(NewTask { lane: serial("k"), ..lab.plain(name) }).await;
     }
     let leased = lab.take_this("a").await;
     lab.cancel("a").await;
@@ -186,7 +186,7 @@ pub async fn a_cancelled_attempt_counts_in_its_pool_until_it_has_stopped(lab: La
 /// R19, R20
 pub async fn a_cancelled_attempt_of_a_dead_runner_frees_its_lane(lab: Lab) {
     for name in ["a", "b"] {
-        lab.add(NewTask { lane: serial("k"), ..lab.new(name) }).await;
+        lab.add(NewTask { lane: serial("k"), ..lab.plain(name) }).await;
     }
     lab.take_this("a").await;
     lab.cancel("a").await;

@@ -14,7 +14,7 @@ async fn expect(lab: &Lab, changes: &mut Subscription, told: &[(&str, EventName,
 
 /// Nothing more was told: the next that is heard is what happens now.
 async fn nothing_more(lab: &Lab, changes: &mut Subscription) {
-    lab.add(NewTask { start: Start::Held, ..lab.new("sentinel") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("sentinel") }).await;
     let change = lab.heard(changes).await;
     assert_eq!((change.id.as_str(), change.event), ("sentinel", Some(EventName::Enqueued)));
 }
@@ -22,7 +22,7 @@ async fn nothing_more(lab: &Lab, changes: &mut Subscription) {
 /// R10
 pub async fn a_life_is_told_step_by_step(lab: Lab) {
     let mut changes = lab.queue.subscribe(lab.namespace());
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let settled = lab.fail(&lab.take().await).await;
     lab.pass_until(settled.next_run_at.expect("it runs again"));
     lab.settle_down().await;
@@ -41,7 +41,7 @@ pub async fn a_life_is_told_step_by_step(lab: Lab) {
 
 /// R10, R14
 pub async fn a_failure_is_told_with_its_error_and_its_next_moment(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let mut changes = lab.queue.subscribe(lab.namespace());
     lab.pass(3);
@@ -53,7 +53,7 @@ pub async fn a_failure_is_told_with_its_error_and_its_next_moment(lab: Lab) {
 
 /// R10
 pub async fn what_happened_before_is_not_told(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let mut changes = lab.queue.subscribe(lab.namespace());
     nothing_more(&lab, &mut changes).await;
 }
@@ -62,7 +62,7 @@ pub async fn what_happened_before_is_not_told(lab: Lab) {
 pub async fn every_subscriber_hears_everything(lab: Lab) {
     let mut first = lab.queue.subscribe(lab.namespace());
     let mut second = lab.queue.subscribe(lab.namespace());
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     for changes in [&mut first, &mut second] {
         expect(&lab, changes, &[("a", EventName::Enqueued, TaskState::Queued)]).await;
     }
@@ -72,29 +72,29 @@ pub async fn every_subscriber_hears_everything(lab: Lab) {
 pub async fn other_namespaces_are_not_heard(lab: Lab) {
     let other = lab.elsewhere("other").await;
     let mut changes = lab.queue.subscribe(lab.namespace());
-    other.add(other.new("theirs")).await;
+    other.add(other.plain("theirs")).await;
     other.succeed(&other.take().await).await;
     nothing_more(&lab, &mut changes).await;
 }
 
 /// R10
 pub async fn what_was_refused_or_done_before_is_not_told(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.succeed(&leased).await;
-    lab.add(lab.new("b")).await;
+    lab.add(lab.plain("b")).await;
     lab.cancel("b").await;
     let mut changes = lab.queue.subscribe(lab.namespace());
     lab.succeed(&leased).await;
     lab.settle(&leased, Verdict::Failed(failure("no"))).await.expect_err("the task has ended");
-    lab.refused(lab.new("a")).await;
+    lab.refused(lab.plain("a")).await;
     lab.cancel("b").await;
     nothing_more(&lab, &mut changes).await;
 }
 
 /// R10
 pub async fn a_cancel_and_its_stages_are_told(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let mut changes = lab.queue.subscribe(lab.namespace());
     lab.cancel("a").await;
@@ -107,7 +107,7 @@ pub async fn a_cancel_and_its_stages_are_told(lab: Lab) {
 
 /// R10, X4
 pub async fn questions_and_answers_are_told(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let mut changes = lab.queue.subscribe(lab.namespace());
     lab.settle(&leased, Verdict::Asked(Box::new(question("q")))).await.expect("a holder may ask");
@@ -119,7 +119,7 @@ pub async fn questions_and_answers_are_told(lab: Lab) {
 
 /// R10, R19
 pub async fn a_lost_lease_is_told(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.take().await;
     let mut changes = lab.queue.subscribe(lab.namespace());
     lab.lose_runner().await;
@@ -130,7 +130,7 @@ pub async fn a_lost_lease_is_told(lab: Lab) {
 
 /// R10, R9
 pub async fn progress_is_told(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let mut changes = lab.queue.subscribe(lab.namespace());
     let progress = Progress { done: 1, total: Some(2), note: None };
@@ -151,7 +151,7 @@ pub async fn a_retry_by_hand_is_told_once_however_often_it_is_pressed(lab: Lab) 
 
 /// R10, R13
 pub async fn a_wait_cut_short_by_hand_is_told(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.fail(&lab.take().await).await;
     let mut changes = lab.queue.subscribe(lab.namespace());
     lab.queue.retry(lab.task("a")).await.expect("the wait can be cut short");
@@ -161,8 +161,8 @@ pub async fn a_wait_cut_short_by_hand_is_told(lab: Lab) {
 
 /// R10, R21
 pub async fn the_release_of_a_child_is_told(lab: Lab) {
-    lab.add(lab.new("parent")).await;
-    lab.add(NewTask { parents: vec![id("parent")], ..lab.new("child") }).await;
+    lab.add(lab.plain("parent")).await;
+    lab.add(NewTask { parents: vec![id("parent")], ..lab.plain("child") }).await;
     let leased = lab.take_this("parent").await;
     let mut changes = lab.queue.subscribe(lab.namespace());
     lab.succeed(&leased).await;

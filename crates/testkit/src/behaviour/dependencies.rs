@@ -6,13 +6,13 @@ use ekiden::{NewTask, TaskState};
 use super::lab::{Lab, code, id};
 
 fn child(lab: &Lab, name: &str, parents: &[&str]) -> NewTask {
-    NewTask { parents: parents.iter().map(|parent| id(parent)).collect(), ..lab.new(name) }
+    NewTask { parents: parents.iter().map(|parent| id(parent)).collect(), ..lab.plain(name) }
 }
 
 async fn waits_for_all(lab: &Lab, count: usize) {
     let parents: Vec<String> = (0..count).map(|number| format!("parent-{number:02}")).collect();
     for parent in &parents {
-        lab.add(lab.new(parent)).await;
+        lab.add(lab.plain(parent)).await;
     }
     let names: Vec<&str> = parents.iter().map(String::as_str).collect();
     lab.add(child(lab, "child", &names)).await;
@@ -51,7 +51,7 @@ pub async fn a_parent_that_succeeded_before_is_not_waited_for(lab: Lab) {
 
 /// R21
 pub async fn a_parent_between_attempts_is_still_waited_for(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     lab.add(child(&lab, "child", &["parent"])).await;
     lab.fail(&lab.take().await).await;
     lab.settle_down().await;
@@ -64,7 +64,7 @@ pub async fn a_parent_between_attempts_is_still_waited_for(lab: Lab) {
 
 /// R21
 pub async fn a_chain_runs_link_by_link(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.add(child(&lab, "b", &["a"])).await;
     lab.add(child(&lab, "c", &["b"])).await;
     for name in ["a", "b", "c"] {
@@ -77,7 +77,7 @@ pub async fn a_chain_runs_link_by_link(lab: Lab) {
 
 /// R21
 pub async fn many_children_are_released_by_one_parent(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     for number in 0..60 {
         lab.add(child(&lab, &format!("child-{number}"), &["parent"])).await;
     }
@@ -88,7 +88,7 @@ pub async fn many_children_are_released_by_one_parent(lab: Lab) {
 
 /// W8
 pub async fn a_failed_parent_blocks_for_good_if_nobody_says_otherwise(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     lab.add(child(&lab, "child", &["parent"])).await;
     lab.kill(&lab.take().await).await;
     lab.settle_down().await;
@@ -100,7 +100,7 @@ pub async fn a_failed_parent_blocks_for_good_if_nobody_says_otherwise(lab: Lab) 
 
 /// W8
 pub async fn a_failed_parent_cancels_where_the_child_says_so(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     lab.add(NewTask { on_parent_failure: OnParentFailure::Cancel, ..child(&lab, "child", &["parent"]) }).await;
     lab.add(NewTask { on_parent_failure: OnParentFailure::Cancel, ..child(&lab, "grandchild", &["child"]) }).await;
     lab.kill(&lab.take().await).await;
@@ -124,7 +124,7 @@ pub async fn a_failed_parent_does_not_matter_where_the_child_says_so(lab: Lab) {
 
 /// W8
 pub async fn a_cancelled_parent_is_a_failed_one(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     lab.add(NewTask { on_parent_failure: OnParentFailure::Cancel, ..child(&lab, "child", &["parent"]) }).await;
     lab.cancel("parent").await;
     lab.settle_down().await;
@@ -146,7 +146,7 @@ pub async fn a_parent_that_died_before_counts_as_failed(lab: Lab) {
 
 /// W8
 pub async fn an_unknown_parent_is_refused_and_nothing_changes(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     assert_eq!(lab.refused(child(&lab, "child", &["parent", "nobody"])).await, ReasonCode::DependencyUnknown);
     lab.gone("child").await;
     lab.succeed(&lab.take_this("parent").await).await;
@@ -157,7 +157,7 @@ pub async fn an_unknown_parent_is_refused_and_nothing_changes(lab: Lab) {
 pub async fn an_unknown_parent_among_many_is_refused_and_nothing_changes(lab: Lab) {
     let mut parents: Vec<String> = (0..12).map(|number| format!("parent-{number}")).collect();
     for parent in &parents {
-        lab.add(lab.new(parent)).await;
+        lab.add(lab.plain(parent)).await;
     }
     parents.push("nobody".to_owned());
     let names: Vec<&str> = parents.iter().map(String::as_str).collect();
@@ -184,11 +184,11 @@ pub async fn no_two_tasks_can_wait_for_each_other(lab: Lab) {
 
 /// W8
 pub async fn a_parent_named_twice_and_too_many_parents_are_refused(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     assert_eq!(lab.refused(child(&lab, "a", &["parent", "parent"])).await, ReasonCode::DependencyTooMany);
     let names: Vec<String> = (0..257).map(|number| format!("parent-{number}")).collect();
     for chunk in names.chunks(100) {
-        lab.queue.enqueue(chunk.iter().map(|name| lab.new(name)).collect()).await;
+        lab.queue.enqueue(chunk.iter().map(|name| lab.plain(name)).collect()).await;
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_eq!(lab.refused(child(&lab, "a", &names)).await, ReasonCode::DependencyTooMany);
@@ -197,7 +197,7 @@ pub async fn a_parent_named_twice_and_too_many_parents_are_refused(lab: Lab) {
 
 /// R21
 pub async fn a_held_child_is_not_let_go_by_its_parents(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     lab.add(NewTask { start: Start::Held, ..child(&lab, "child", &["parent"]) }).await;
     lab.succeed(&lab.take().await).await;
     lab.settle_down().await;
@@ -208,7 +208,7 @@ pub async fn a_held_child_is_not_let_go_by_its_parents(lab: Lab) {
 
 /// R21
 pub async fn a_blocked_child_cannot_be_released_while_its_parents_are_open(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     lab.add(child(&lab, "child", &["parent"])).await;
     assert_eq!(code(lab.queue.release(lab.task("child")).await), ReasonCode::DependencyUnmet);
     assert_eq!(lab.state("child").await, TaskState::Blocked);
@@ -218,7 +218,7 @@ pub async fn a_blocked_child_cannot_be_released_while_its_parents_are_open(lab: 
 pub async fn parents_and_children_may_come_in_one_batch(lab: Lab) {
     let names: Vec<String> = (0..12).map(|number| format!("link-{number:02}")).collect();
     let link = |(name, parent): (&String, &String)| child(&lab, name, &[parent]);
-    let mut batch: Vec<NewTask> = vec![lab.new(&names[0])];
+    let mut batch: Vec<NewTask> = vec![lab.plain(&names[0])];
     batch.extend(names[1..].iter().zip(&names).map(link));
     batch.push(child(&lab, "all", &names.iter().map(String::as_str).collect::<Vec<_>>()));
     let taken = lab.queue.enqueue(batch).await.iter().filter(|one| one.is_ok()).count();

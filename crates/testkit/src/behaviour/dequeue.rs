@@ -16,7 +16,7 @@ pub async fn an_empty_queue_gives_nothing(lab: Lab) {
 pub async fn better_priority_comes_first(lab: Lab) {
     for (name, priority) in [("low", -10), ("normal", 0), ("urgent", 20), ("high", 10), ("lowest", -100)] {
         let priority = Priority::new(priority).expect("the priority is in range");
-        lab.add(NewTask { priority, ..lab.new(name) }).await;
+        lab.add(NewTask { priority, ..lab.plain(name) }).await;
         lab.pass(1);
     }
     assert_eq!(lab.given_names(lab.ask(9)).await, ["urgent", "high", "normal", "low", "lowest"]);
@@ -32,16 +32,16 @@ pub async fn within_a_priority_first_in_is_first_out(lab: Lab) {
 
 /// R13
 pub async fn a_task_that_came_due_later_stands_by_its_age(lab: Lab) {
-    lab.add(NewTask { when: When::After(Millis::from_secs(10)), ..lab.new("old") }).await;
+    lab.add(NewTask { when: When::After(Millis::from_secs(10)), ..lab.plain("old") }).await;
     lab.pass(1);
-    lab.add(lab.new("young")).await;
+    lab.add(lab.plain("young")).await;
     lab.pass(10);
     assert_eq!(lab.given_names(lab.ask(2)).await, ["old", "young"]);
 }
 
 /// R22
 pub async fn only_kinds_that_were_asked_for_are_given(lab: Lab) {
-    lab.add(NewTask { envelope: TaskEnvelope::json(kind("other"), "{}"), ..lab.new("other") }).await;
+    lab.add(NewTask { envelope: TaskEnvelope::json(kind("other"), "{}"), ..lab.plain("other") }).await;
     lab.nothing_to_take().await;
     let other = Ask { kinds: [kind("other")].into(), ..lab.ask(1) };
     assert_eq!(lab.given_names(other).await, ["other"]);
@@ -50,7 +50,7 @@ pub async fn only_kinds_that_were_asked_for_are_given(lab: Lab) {
 /// R20
 pub async fn only_pools_that_were_asked_for_are_given(lab: Lab) {
     lab.set_pool("side", |_| {}).await;
-    lab.add(NewTask { pool: pool("side"), ..lab.new("side") }).await;
+    lab.add(NewTask { pool: pool("side"), ..lab.plain("side") }).await;
     lab.nothing_to_take().await;
     assert_eq!(lab.given_names(lab.ask_pool("side", 1)).await, ["side"]);
 }
@@ -58,11 +58,11 @@ pub async fn only_pools_that_were_asked_for_are_given(lab: Lab) {
 /// R20
 pub async fn one_request_serves_several_pools_and_kinds_in_order(lab: Lab) {
     lab.set_pool("side", |_| {}).await;
-    lab.add(NewTask { envelope: TaskEnvelope::json(kind("other"), "{}"), ..lab.new("a") }).await;
+    lab.add(NewTask { envelope: TaskEnvelope::json(kind("other"), "{}"), ..lab.plain("a") }).await;
     lab.pass(1);
-    lab.add(NewTask { pool: pool("side"), ..lab.new("b") }).await;
+    lab.add(NewTask { pool: pool("side"), ..lab.plain("b") }).await;
     lab.pass(1);
-    lab.add(lab.new("c")).await;
+    lab.add(lab.plain("c")).await;
     let pools = [pool("default"), pool("side")].into();
     let ask = Ask { pools, kinds: [kind("work"), kind("other")].into(), ..lab.ask(9) };
     assert_eq!(lab.given_names(ask).await, ["a", "b", "c"]);
@@ -77,7 +77,7 @@ pub async fn never_more_than_the_limit_is_given(lab: Lab) {
 
 /// R19
 pub async fn a_task_is_given_once(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.take_this("a").await;
     lab.nothing_to_take().await;
     assert_eq!(lab.state("a").await, TaskState::Running);
@@ -85,7 +85,7 @@ pub async fn a_task_is_given_once(lab: Lab) {
 
 /// R19
 pub async fn many_askers_at_once_share_without_overlap(lab: Lab) {
-    let tasks = (0..60).map(|number| lab.new(&format!("t-{number:02}"))).collect();
+    let tasks = (0..60).map(|number| lab.plain(&format!("t-{number:02}"))).collect();
     lab.queue.enqueue(tasks).await;
     let askers = (0..8).map(|asker| {
         let lab = lab.clone();
@@ -130,7 +130,7 @@ pub async fn a_repeated_request_does_not_give_what_was_cancelled_meanwhile(lab: 
 
 /// R7, R9
 pub async fn what_is_given_runs_under_its_runner(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.pass(5);
     let leased = lab.take().await;
     let record = lab.get("a").await;
@@ -164,7 +164,7 @@ pub async fn requests_for_nothing_or_too_much_are_refused(lab: Lab) {
 
 /// R13
 pub async fn a_delayed_task_is_given_from_its_very_moment_on(lab: Lab) {
-    lab.add(NewTask { when: When::After(Millis::new(1_500)), ..lab.new("a") }).await;
+    lab.add(NewTask { when: When::After(Millis::new(1_500)), ..lab.plain("a") }).await;
     lab.pass_ms(1_499);
     lab.nothing_to_take().await;
     lab.pass_ms(1);
@@ -174,7 +174,7 @@ pub async fn a_delayed_task_is_given_from_its_very_moment_on(lab: Lab) {
 /// R21
 pub async fn a_start_at_a_moment_is_kept(lab: Lab) {
     let at = lab.now() + Millis::from_secs(60);
-    lab.add(NewTask { when: When::At(at), ..lab.new("a") }).await;
+    lab.add(NewTask { when: When::At(at), ..lab.plain("a") }).await;
     assert_eq!(lab.get("a").await.next_run_at, Some(at));
     lab.pass(59);
     lab.nothing_to_take().await;
@@ -185,6 +185,6 @@ pub async fn a_start_at_a_moment_is_kept(lab: Lab) {
 /// R21
 pub async fn a_start_in_the_past_is_now(lab: Lab) {
     lab.pass(100);
-    lab.add(NewTask { when: When::At(lab.now() - Millis::from_secs(50)), ..lab.new("a") }).await;
+    lab.add(NewTask { when: When::At(lab.now() - Millis::from_secs(50)), ..lab.plain("a") }).await;
     lab.take_this("a").await;
 }

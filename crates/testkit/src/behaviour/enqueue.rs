@@ -16,7 +16,7 @@ use super::lab::{Lab, code, group, kind, lane_key, pool};
 pub async fn an_envelope_comes_back_byte_for_byte(lab: Lab) {
     let payload = Bytes::from_static("{\"a\" :  [1,2 ],\"ü\":\"é\\u0000\"}".as_bytes());
     let envelope = TaskEnvelope { task_type: kind("work"), payload, content_type: "application/json".into() };
-    lab.add(NewTask { envelope: envelope.clone(), ..lab.new("a") }).await;
+    lab.add(NewTask { envelope: envelope.clone(), ..lab.plain("a") }).await;
     assert_eq!(lab.get("a").await.envelope, envelope);
     assert_eq!(lab.take().await.spec.envelope, envelope);
 }
@@ -25,13 +25,13 @@ pub async fn an_envelope_comes_back_byte_for_byte(lab: Lab) {
 pub async fn a_payload_may_be_any_bytes_of_any_content_type(lab: Lab) {
     let payload: Bytes = (0..=255_u8).collect();
     let envelope = TaskEnvelope { task_type: kind("work"), payload, content_type: "image/x-odd; q=\"1\"".into() };
-    lab.add(NewTask { envelope: envelope.clone(), ..lab.new("a") }).await;
+    lab.add(NewTask { envelope: envelope.clone(), ..lab.plain("a") }).await;
     assert_eq!(lab.get("a").await.envelope, envelope);
 }
 
 /// R2
 pub async fn an_empty_payload_stays_empty(lab: Lab) {
-    lab.add(NewTask { envelope: TaskEnvelope::json(kind("work"), Bytes::new()), ..lab.new("a") }).await;
+    lab.add(NewTask { envelope: TaskEnvelope::json(kind("work"), Bytes::new()), ..lab.plain("a") }).await;
     assert!(lab.take().await.spec.envelope.payload.is_empty());
 }
 
@@ -44,7 +44,7 @@ pub async fn a_new_task_shows_all_that_was_said(lab: Lab) {
         group: Some(group("g")),
         session: SessionId::new("s").ok(),
         labels: labels.clone(),
-        ..lab.new("a")
+        ..lab.plain("a")
     };
     let now = lab.now();
     lab.add(said).await;
@@ -57,7 +57,7 @@ pub async fn a_new_task_shows_all_that_was_said(lab: Lab) {
 
 /// R4, R7
 pub async fn a_new_task_has_run_never_and_may_run_five_times(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let record = lab.get("a").await;
     assert_eq!((record.state, record.attempts, record.max_attempts), (TaskState::Queued, 0, 5));
     assert_eq!((record.execution_no, record.last_error, record.started_at), (0, None, None));
@@ -67,9 +67,9 @@ pub async fn a_new_task_has_run_never_and_may_run_five_times(lab: Lab) {
 
 /// R11
 pub async fn an_id_is_taken_once(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let before = lab.get("a").await;
-    let other = NewTask { priority: Priority::URGENT, ..lab.new("a") };
+    let other = NewTask { priority: Priority::URGENT, ..lab.plain("a") };
     assert_eq!(lab.refused(other).await, ReasonCode::TaskExists);
     assert_eq!(lab.get("a").await, before);
     assert_eq!(lab.count(TaskState::Queued).await, 1);
@@ -78,7 +78,7 @@ pub async fn an_id_is_taken_once(lab: Lab) {
 /// R11
 pub async fn an_id_stays_taken_after_its_task_ended(lab: Lab) {
     lab.add_succeeded("a").await;
-    assert_eq!(lab.refused(lab.new("a")).await, ReasonCode::TaskExists);
+    assert_eq!(lab.refused(lab.plain("a")).await, ReasonCode::TaskExists);
     assert_eq!(lab.state("a").await, TaskState::Succeeded);
 }
 
@@ -86,7 +86,7 @@ pub async fn an_id_stays_taken_after_its_task_ended(lab: Lab) {
 pub async fn one_of_many_equal_ids_at_once_is_taken(lab: Lab) {
     let racers = (0..8).map(|_| {
         let lab = lab.clone();
-        tokio::spawn(async move { lab.try_add(lab.new("a")).await.is_ok() })
+        tokio::spawn(async move { lab.try_add(lab.plain("a")).await.is_ok() })
     });
     let mut taken = 0;
     for racer in racers.collect::<Vec<_>>() {
@@ -97,7 +97,7 @@ pub async fn one_of_many_equal_ids_at_once_is_taken(lab: Lab) {
 
 /// R11
 pub async fn a_batch_is_answered_in_order(lab: Lab) {
-    let answers = lab.queue.enqueue(["a", "b", "c"].map(|name| lab.new(name)).to_vec()).await;
+    let answers = lab.queue.enqueue(["a", "b", "c"].map(|name| lab.plain(name)).to_vec()).await;
     let ids: Vec<String> = answers.into_iter().map(|one| one.expect("each is taken").id.to_string()).collect();
     assert_eq!(ids, ["a", "b", "c"]);
     assert_eq!(lab.count(TaskState::Queued).await, 3);
@@ -105,8 +105,8 @@ pub async fn a_batch_is_answered_in_order(lab: Lab) {
 
 /// R11
 pub async fn a_bad_item_of_a_batch_stops_no_other(lab: Lab) {
-    let bad = NewTask { lane: Some(LaneSpec { width: 0, ..LaneSpec::serial(lane_key("k")) }), ..lab.new("bad") };
-    let answers = lab.queue.enqueue(vec![lab.new("a"), bad, lab.new("a"), lab.new("b")]).await;
+    let bad = NewTask { lane: Some(LaneSpec { width: 0, ..LaneSpec::serial(lane_key("k")) }), ..lab.plain("bad") };
+    let answers = lab.queue.enqueue(vec![lab.plain("a"), bad, lab.plain("a"), lab.plain("b")]).await;
     let codes: Vec<Option<ReasonCode>> = answers.into_iter().map(|one| one.err().map(|why| why.code())).collect();
     assert_eq!(codes, [None, Some(ReasonCode::LaneInvalid), Some(ReasonCode::TaskExists), None]);
     assert_eq!(lab.listed(lab.all()).await, ["a", "b"]);
@@ -119,7 +119,7 @@ pub async fn an_empty_batch_has_no_answers(lab: Lab) {
 
 /// R11
 pub async fn a_large_batch_is_taken_whole(lab: Lab) {
-    let tasks: Vec<NewTask> = (0..300).map(|number| lab.new(&format!("t-{number:03}"))).collect();
+    let tasks: Vec<NewTask> = (0..300).map(|number| lab.plain(&format!("t-{number:03}"))).collect();
     assert!(lab.queue.enqueue(tasks).await.iter().all(Result::is_ok));
     assert_eq!(lab.count(TaskState::Queued).await, 300);
 }
@@ -127,9 +127,9 @@ pub async fn a_large_batch_is_taken_whole(lab: Lab) {
 /// R2
 pub async fn a_payload_at_the_limit_is_kept_and_one_byte_more_is_refused(lab: Lab) {
     let of = |bytes: usize| TaskEnvelope::json(kind("work"), vec![b'x'; bytes]);
-    lab.add(NewTask { envelope: of(limits::PAYLOAD_BYTES_MAX), ..lab.new("a") }).await;
+    lab.add(NewTask { envelope: of(limits::PAYLOAD_BYTES_MAX), ..lab.plain("a") }).await;
     assert_eq!(lab.take().await.spec.envelope.payload.len(), limits::PAYLOAD_BYTES_MAX);
-    let larger = NewTask { envelope: of(limits::PAYLOAD_BYTES_MAX + 1), ..lab.new("b") };
+    let larger = NewTask { envelope: of(limits::PAYLOAD_BYTES_MAX + 1), ..lab.plain("b") };
     assert_eq!(lab.refused(larger).await, ReasonCode::PayloadTooLarge);
     lab.gone("b").await;
 }
@@ -137,7 +137,7 @@ pub async fn a_payload_at_the_limit_is_kept_and_one_byte_more_is_refused(lab: La
 /// R4
 pub async fn ids_of_any_script_are_kept_or_refused_by_name(lab: Lab) {
     let name = "仕事-ß-🏃";
-    match lab.try_add(lab.new(name)).await {
+    match lab.try_add(lab.plain(name)).await {
         Ok(_) => {
             assert_eq!(lab.get(name).await.id.as_str(), name);
             lab.take_this(name).await;
@@ -153,7 +153,7 @@ pub async fn ids_of_any_script_are_kept_or_refused_by_name(lab: Lab) {
 /// R4
 pub async fn an_id_may_have_128_bytes(lab: Lab) {
     let name = "x".repeat(limits::ID_BYTES_MAX);
-    lab.add(lab.new(&name)).await;
+    lab.add(lab.plain(&name)).await;
     lab.succeed(&lab.take_this(&name).await).await;
     assert!(TaskId::new(name + "x").is_err());
 }
@@ -164,7 +164,7 @@ pub async fn labels_too_many_too_long_or_nameless_are_refused(lab: Lab) {
     let long = [("k".into(), "v".repeat(limits::LABEL_BYTES_MAX + 1).into())].into();
     let nameless = [("".into(), "v".into())].into();
     for labels in [many, long, nameless] {
-        assert_eq!(lab.refused(NewTask { labels, ..lab.new("a") }).await, ReasonCode::LabelsInvalid);
+        assert_eq!(lab.refused(NewTask { labels, ..lab.plain("a") }).await, ReasonCode::LabelsInvalid);
     }
     lab.gone("a").await;
 }
@@ -173,10 +173,10 @@ pub async fn labels_too_many_too_long_or_nameless_are_refused(lab: Lab) {
 pub async fn delays_beyond_ten_years_are_refused(lab: Lab) {
     let beyond = Millis::new(limits::DURATION_MAX.as_u64() + 1);
     for when in [When::After(beyond), When::At(lab.now() + beyond), When::At(Timestamp::MAX)] {
-        assert_eq!(lab.refused(NewTask { when, ..lab.new("a") }).await, ReasonCode::DurationInvalid);
+        assert_eq!(lab.refused(NewTask { when, ..lab.plain("a") }).await, ReasonCode::DurationInvalid);
     }
     for life in [Millis::ZERO, beyond] {
-        let task = NewTask { expires_after: Some(life), ..lab.new("a") };
+        let task = NewTask { expires_after: Some(life), ..lab.plain("a") };
         assert_eq!(lab.refused(task).await, ReasonCode::DurationInvalid);
     }
     lab.gone("a").await;
@@ -186,7 +186,7 @@ pub async fn delays_beyond_ten_years_are_refused(lab: Lab) {
 pub async fn lanes_without_width_or_too_wide_are_refused(lab: Lab) {
     for width in [0, limits::LANE_WIDTH_MAX + 1] {
         let lane = Some(LaneSpec { key: lane_key("k"), width, hold: Hold::WhileRunning });
-        assert_eq!(lab.refused(NewTask { lane, ..lab.new("a") }).await, ReasonCode::LaneInvalid);
+        assert_eq!(lab.refused(NewTask { lane, ..lab.plain("a") }).await, ReasonCode::LaneInvalid);
     }
     lab.gone("a").await;
 }
@@ -201,7 +201,7 @@ pub async fn wishes_that_cannot_be_meant_are_refused(lab: Lab) {
         Wishes { retry: Some(RetryPolicy::Steps { delays: vec![] }), ..Wishes::default() },
     ];
     for wishes in wrong {
-        let code = lab.refused(NewTask { wishes: wishes.clone(), ..lab.new("a") }).await;
+        let code = lab.refused(NewTask { wishes: wishes.clone(), ..lab.plain("a") }).await;
         assert!(matches!(code, ReasonCode::NumberOutOfRange | ReasonCode::DurationInvalid), "{wishes:?}: {code}");
     }
     lab.gone("a").await;
@@ -214,10 +214,10 @@ pub async fn a_refused_task_takes_no_key_and_no_place(lab: Lab) {
         unique: Some(unique()),
         lane: super::lab::serial("k"),
         parents: vec![super::lab::id("nobody")],
-        ..lab.new("bad")
+        ..lab.plain("bad")
     };
     assert_eq!(lab.refused(bad).await, ReasonCode::DependencyUnknown);
-    lab.add(NewTask { unique: Some(unique()), lane: super::lab::serial("k"), ..lab.new("a") }).await;
+    lab.add(NewTask { unique: Some(unique()), lane: super::lab::serial("k"), ..lab.plain("a") }).await;
     lab.take_this("a").await;
 }
 

@@ -6,11 +6,11 @@ use ekiden::{NewTask, TaskState};
 use super::lab::{Lab, group, id};
 
 fn member(lab: &Lab, name: &str) -> NewTask {
-    NewTask { group: Some(group("g")), ..lab.new(name) }
+    NewTask { group: Some(group("g")), ..lab.plain(name) }
 }
 
 fn after(lab: &Lab, name: &str) -> NewTask {
-    NewTask { after_group: Some(group("g")), ..lab.new(name) }
+    NewTask { after_group: Some(group("g")), ..lab.plain(name) }
 }
 
 /// A look at the group comes at most half a minute after the last.
@@ -145,7 +145,7 @@ pub async fn a_member_that_was_retried_is_judged_by_the_task_in_its_place(lab: L
 
 /// R21
 pub async fn a_task_may_wait_for_parents_and_a_group(lab: Lab) {
-    lab.add(lab.new("parent")).await;
+    lab.add(lab.plain("parent")).await;
     lab.pass(1);
     lab.add(member(&lab, "a")).await;
     lab.add(NewTask { parents: vec![id("parent")], ..after(&lab, "then") }).await;

@@ -121,7 +121,7 @@ impl Lab {
 /// Handing in.
 impl Lab {
     /// A task of kind `work` in pool `default`, with its name as payload.
-    pub fn new(&self, name: &str) -> NewTask {
+    pub fn plain(&self, name: &str) -> NewTask {
         let payload = Bytes::from(format!("{{\"name\":\"{name}\"}}"));
         NewTask::new(self.task(name), pool("default"), TaskEnvelope::json(kind("work"), payload))
     }
@@ -144,7 +144,7 @@ impl Lab {
     /// Hands plain tasks in, a second apart so that their order is certain.
     pub async fn add_all(&self, names: &[&str]) {
         for name in names {
-            self.add(self.new(name)).await;
+            self.add(self.plain(name)).await;
             self.pass(1);
         }
     }
@@ -233,21 +233,21 @@ impl Lab {
 
     /// Hands a task in that runs well at once.
     pub async fn add_succeeded(&self, name: &str) -> TaskRef {
-        let task = self.add(self.new(name)).await;
+        let task = self.add(self.plain(name)).await;
         self.succeed(&self.take_this(name).await).await;
         task
     }
 
     /// Hands a task in that dies at once.
     pub async fn add_dead(&self, name: &str) -> TaskRef {
-        let task = self.add(self.new(name)).await;
+        let task = self.add(self.plain(name)).await;
         self.kill(&self.take_this(name).await).await;
         task
     }
 
     /// Hands a task in that asks at once.
     pub async fn add_asking(&self, name: &str, question: Question) {
-        self.add(self.new(name)).await;
+        self.add(self.plain(name)).await;
         let leased = self.take_this(name).await;
         let settled = self.settle(&leased, Verdict::Asked(Box::new(question))).await.expect("a holder may ask");
         assert_eq!(settled, Settled { state: TaskState::NeedsInput, next_run_at: None });
@@ -360,7 +360,7 @@ impl Lab {
             missed: Default::default(),
             overlap: Default::default(),
             paused: false,
-            task: self.new("template"),
+            task: self.plain("template"),
         }
     }
 

@@ -8,7 +8,7 @@ use ekiden::{Ask, NewTask, TaskState, When};
 use super::lab::{Lab, lane_key, names, runner_id, serial};
 
 fn in_line(lab: &Lab, name: &str, key: &str) -> NewTask {
-    NewTask { lane: serial(key), ..lab.new(name) }
+    NewTask { lane: serial(key), ..lab.plain(name) }
 }
 
 fn at_most(width: u32) -> Option<LaneSpec> {
@@ -42,7 +42,7 @@ pub async fn keys_do_not_hold_each_other_up(lab: Lab) {
     for (name, key) in [("a", "k"), ("b", "l"), ("c", "k")] {
         lab.add(in_line(&lab, name, key)).await;
     }
-    lab.add(lab.new("free")).await;
+    lab.add(lab.plain("free")).await;
     let given: BTreeSet<String> = lab.given_names(lab.ask(9)).await.into_iter().collect();
     assert_eq!(given, ["a", "b", "free"].map(str::to_owned).into());
 }
@@ -108,7 +108,7 @@ pub async fn a_lost_attempt_keeps_its_place(lab: Lab) {
 /// R20
 pub async fn a_key_runs_no_more_than_its_width_at_once(lab: Lab) {
     for name in ["a", "b", "c", "d"] {
-        lab.add(NewTask { lane: at_most(2), ..lab.new(name) }).await;
+        lab.add(NewTask { lane: at_most(2), ..lab.plain(name) }).await;
     }
     let leased = lab.given(lab.ask(9)).await;
     assert_eq!(leased.len(), 2);
@@ -121,7 +121,7 @@ pub async fn a_key_runs_no_more_than_its_width_at_once(lab: Lab) {
 /// R20, R6
 pub async fn a_wide_lane_is_not_held_up_by_a_retry(lab: Lab) {
     for name in ["a", "b"] {
-        lab.add(NewTask { lane: at_most(1), ..lab.new(name) }).await;
+        lab.add(NewTask { lane: at_most(1), ..lab.plain(name) }).await;
     }
     lab.fail(&lab.take_this("a").await).await;
     lab.settle_down().await;
@@ -137,7 +137,7 @@ pub async fn a_wide_lane_is_not_held_up_by_a_retry(lab: Lab) {
 /// R20
 pub async fn a_key_holds_under_many_askers_at_once(lab: Lab) {
     for number in 0..24 {
-        lab.add(NewTask { lane: at_most(3), ..lab.new(&format!("t-{number:02}")) }).await;
+        lab.add(NewTask { lane: at_most(3), ..lab.plain(&format!("t-{number:02}")) }).await;
     }
     let askers = (0..6).map(|asker| {
         let lab = lab.clone();

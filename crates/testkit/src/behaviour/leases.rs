@@ -11,7 +11,7 @@ async fn runners(lab: &Lab) -> Vec<Runner> {
 
 /// R19
 pub async fn a_silent_runner_loses_its_tasks_to_others(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.beat(RUNNER).await;
     lab.take().await;
     lab.pass(30);
@@ -26,7 +26,7 @@ pub async fn a_silent_runner_loses_its_tasks_to_others(lab: Lab) {
 
 /// R19
 pub async fn time_alone_ends_no_lease_before_its_length(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.beat(RUNNER).await;
     lab.take().await;
     lab.pass_ms(29_999);
@@ -36,7 +36,7 @@ pub async fn time_alone_ends_no_lease_before_its_length(lab: Lab) {
 
 /// R15, R19
 pub async fn beats_keep_a_lease_for_as_long_as_they_come(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.beat(RUNNER).await;
     let leased = lab.take().await;
     for _ in 0..20 {
@@ -50,7 +50,7 @@ pub async fn beats_keep_a_lease_for_as_long_as_they_come(lab: Lab) {
 
 /// R19
 pub async fn another_runners_beat_keeps_nobody_elses_lease(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.beat(RUNNER).await;
     lab.take().await;
     lab.pass(20);
@@ -62,7 +62,7 @@ pub async fn another_runners_beat_keeps_nobody_elses_lease(lab: Lab) {
 
 /// R19
 pub async fn a_late_settlement_counts_until_somebody_takes_the_task(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.lose_runner().await;
     assert_eq!(lab.state("a").await, TaskState::Queued);
@@ -74,7 +74,7 @@ pub async fn a_late_settlement_counts_until_somebody_takes_the_task(lab: Lab) {
 
 /// R19
 pub async fn a_late_settlement_is_refused_once_the_task_was_taken(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let lost = lab.take().await;
     lab.lose_runner().await;
     let next = lab.given(Ask { holder: runner_id("runner-2"), ..lab.ask(1) }).await;
@@ -85,7 +85,7 @@ pub async fn a_late_settlement_is_refused_once_the_task_was_taken(lab: Lab) {
 
 /// R7
 pub async fn the_third_lost_attempt_in_a_row_is_the_last(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     for number in 1..=3 {
         let name = format!("runner-{number}");
         lab.beat(&name).await;
@@ -101,7 +101,7 @@ pub async fn the_third_lost_attempt_in_a_row_is_the_last(lab: Lab) {
 
 /// R7
 pub async fn an_attempt_that_ends_by_its_own_word_starts_the_crash_count_anew(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     for number in 1..=4 {
         let name = format!("runner-{number}");
         lab.beat(&name).await;
@@ -117,7 +117,7 @@ pub async fn an_attempt_that_ends_by_its_own_word_starts_the_crash_count_anew(la
 
 /// R7
 pub async fn a_lost_last_attempt_is_death(lab: Lab) {
-    lab.add(NewTask { wishes: Wishes { attempts_max: Some(1), ..Wishes::default() }, ..lab.new("a") }).await;
+    lab.add(NewTask { wishes: Wishes { attempts_max: Some(1), ..Wishes::default() }, ..lab.plain("a") }).await;
     lab.take().await;
     lab.lose_runner().await;
     let record = lab.get("a").await;
@@ -142,7 +142,7 @@ pub async fn a_goodbye_stops_a_runner_for_good(lab: Lab) {
 
 /// R17
 pub async fn what_a_runner_left_behind_at_its_goodbye_goes_to_others(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.beat(RUNNER).await;
     lab.take().await;
     lab.queue.goodbye(lab.namespace(), runner_id(RUNNER)).await.expect("a runner may leave");
@@ -194,7 +194,7 @@ pub async fn a_dead_runners_record_goes_after_a_day(lab: Lab) {
 
 /// R19
 pub async fn two_maintainers_at_once_take_a_lease_away_once(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.beat(RUNNER).await;
     lab.take().await;
     lab.pass(30);
@@ -211,7 +211,7 @@ pub async fn two_maintainers_at_once_take_a_lease_away_once(lab: Lab) {
 
 /// R16
 pub async fn a_lost_snooze_or_question_may_still_be_said_late(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.lose_runner().await;
     let settled = lab.settle(&leased, Verdict::Snoozed(Millis::from_secs(60))).await.expect("nobody took it since");

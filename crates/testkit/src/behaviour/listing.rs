@@ -38,7 +38,7 @@ pub async fn listings_show_tasks_as_they_are(lab: Lab) {
 pub async fn listings_filter_by_state(lab: Lab) {
     lab.add_succeeded("done").await;
     lab.add_dead("dead").await;
-    lab.add(lab.new("open")).await;
+    lab.add(lab.plain("open")).await;
     let of = |phases: &[TaskState]| TaskFilter { phases: phases.to_vec(), ..lab.all() };
     assert_eq!(lab.listed(of(&[TaskState::Dead])).await, ["dead"]);
     assert_eq!(lab.listed(of(&[TaskState::Queued, TaskState::Succeeded])).await.len(), 2);
@@ -48,8 +48,8 @@ pub async fn listings_filter_by_state(lab: Lab) {
 /// R10
 pub async fn listings_filter_by_pool_and_kind(lab: Lab) {
     lab.set_pool("side", |_| {}).await;
-    lab.add(NewTask { pool: pool("side"), ..lab.new("a") }).await;
-    lab.add(NewTask { envelope: TaskEnvelope::json(kind("other"), "{}"), ..lab.new("b") }).await;
+    lab.add(NewTask { pool: pool("side"), ..lab.plain("a") }).await;
+    lab.add(NewTask { envelope: TaskEnvelope::json(kind("other"), "{}"), ..lab.plain("b") }).await;
     assert_eq!(lab.listed(TaskFilter { pool: Some(pool("side")), ..lab.all() }).await, ["a"]);
     assert_eq!(lab.listed(TaskFilter { kind: Some(kind("other")), ..lab.all() }).await, ["b"]);
     let both = TaskFilter { pool: Some(pool("side")), kind: Some(kind("other")), ..lab.all() };
@@ -59,24 +59,25 @@ pub async fn listings_filter_by_pool_and_kind(lab: Lab) {
 /// R10
 pub async fn listings_filter_by_group_and_session(lab: Lab) {
     let session = SessionId::new("s").ok();
-    lab.add(NewTask { group: Some(group("g")), ..lab.new("a") }).await;
-    lab.add(NewTask { session: session.clone(), ..lab.new("b") }).await;
-    lab.add(lab.new("c")).await;
+    lab.add(NewTask { group: Some(group("g")), ..lab.plain("a") }).await;
+    lab.add(NewTask { session: session.clone(), ..lab.plain("b") }).await;
+    lab.add(lab.plain("c")).await;
     assert_eq!(lab.listed(TaskFilter { group: Some(group("g")), ..lab.all() }).await, ["a"]);
     assert_eq!(lab.listed(TaskFilter { session, ..lab.all() }).await, ["b"]);
 }
 
 /// R10
 pub async fn listings_filter_by_text_in_id_title_error_and_payload(lab: Lab) {
-    lab.add(NewTask { envelope: TaskEnvelope::json(kind("other"), "{\"to\":\"needle\"}"), ..lab.new("payload") }).await;
-    lab.add(NewTask { title: Some("a needle here".into()), ..lab.new("title") }).await;
+    lab.add(NewTask { envelope: TaskEnvelope::json(kind("other"), "{\"to\":\"needle\"}"), ..lab.plain("payload") })
+        .await;
+    lab.add(NewTask { title: Some("a needle here".into()), ..lab.plain("title") }).await;
     let leased = lab.take_this("title").await;
     lab.succeed(&leased).await;
-    lab.add(lab.new("error")).await;
+    lab.add(lab.plain("error")).await;
     let leased = lab.take_this("error").await;
     lab.queue.mark_failed(leased.lease, super::lab::permanent("needle lost")).await.expect("the holder may settle");
-    lab.add(lab.new("id-needle")).await;
-    lab.add(lab.new("hay")).await;
+    lab.add(lab.plain("id-needle")).await;
+    lab.add(lab.plain("hay")).await;
     let mut found = lab.listed(TaskFilter { text: Some("needle".into()), ..lab.all() }).await;
     found.sort();
     assert_eq!(found, ["error", "id-needle", "payload", "title"]);
@@ -92,7 +93,7 @@ pub async fn listings_filter_by_who_runs_it(lab: Lab) {
 
 /// R10
 pub async fn listings_follow_changes_of_state(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let running = || TaskFilter { phases: vec![TaskState::Running], ..lab.all() };
     let leased = lab.take().await;
     assert_eq!(lab.listed(running()).await, ["a"]);
@@ -112,7 +113,7 @@ pub async fn pages_of_any_size_give_every_task_once_and_in_order(lab: Lab) {
 
 /// R10
 pub async fn pages_of_twins_give_every_task_once(lab: Lab) {
-    lab.queue.enqueue((0..50).map(|number| lab.new(&format!("t-{number:03}"))).collect()).await;
+    lab.queue.enqueue((0..50).map(|number| lab.plain(&format!("t-{number:03}"))).collect()).await;
     let mut all = pages(&lab, lab.all(), ListOrder::OldestFirst, 7).await.concat();
     assert_eq!(all.len(), 50, "created in one moment, and still each once");
     all.sort();
@@ -124,7 +125,7 @@ pub async fn pages_of_twins_give_every_task_once(lab: Lab) {
 pub async fn pages_of_a_filter_give_every_match_once(lab: Lab) {
     for number in 0..30 {
         let of = if number % 3 == 0 { "g" } else { "h" };
-        lab.add(NewTask { group: Some(group(of)), ..lab.new(&format!("t-{number:03}")) }).await;
+        lab.add(NewTask { group: Some(group(of)), ..lab.plain(&format!("t-{number:03}")) }).await;
     }
     let filter = TaskFilter { group: Some(group("g")), ..lab.all() };
     let found = pages(&lab, filter, ListOrder::OldestFirst, 3).await.concat();
@@ -139,7 +140,7 @@ pub async fn a_cursor_stays_good_while_tasks_come_and_change(lab: Lab) {
     let first = lab.queue.tasks(query.clone()).await.expect("tasks can be listed");
     lab.succeed(&lab.take_this("t-000").await).await;
     lab.cancel("t-007").await;
-    lab.add(lab.new("young")).await;
+    lab.add(lab.plain("young")).await;
     query.cursor = first.cursor;
     let mut seen: Vec<String> = first.items.iter().map(|record| record.id.to_string()).collect();
     while query.cursor.is_some() {
@@ -154,7 +155,7 @@ pub async fn a_cursor_stays_good_while_tasks_come_and_change(lab: Lab) {
 pub async fn a_text_scan_over_many_pages_finds_all(lab: Lab) {
     for chunk in (0..1_500).collect::<Vec<_>>().chunks(500) {
         let title = |number: &usize| (number % 500 == 499).then(|| "needle".into());
-        let of = |number: &usize| NewTask { title: title(number), ..lab.new(&format!("t-{number:04}")) };
+        let of = |number: &usize| NewTask { title: title(number), ..lab.plain(&format!("t-{number:04}")) };
         lab.queue.enqueue(chunk.iter().map(of).collect()).await;
     }
     let filter = TaskFilter { text: Some("needle".into()), ..lab.all() };
@@ -164,7 +165,7 @@ pub async fn a_text_scan_over_many_pages_finds_all(lab: Lab) {
 
 /// R10
 pub async fn pages_without_a_limit_and_foreign_cursors_are_refused(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     for limit in [0, 1_001] {
         let answer = lab.queue.tasks(TaskQuery::oldest(lab.all(), limit)).await;
         assert_eq!(code(answer), ReasonCode::QueryInvalid, "a limit of {limit}");

@@ -8,9 +8,9 @@ use super::lab::{Lab, RUNNER, code, runner_id, serial, sweep_id};
 /// Q12
 pub async fn one_id_names_two_tasks_in_two_namespaces(lab: Lab) {
     let other = lab.elsewhere("other").await;
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     other.gone("a").await;
-    other.add(other.new("a")).await;
+    other.add(other.plain("a")).await;
     lab.succeed(&lab.take_this("a").await).await;
     assert_eq!((lab.state("a").await, other.state("a").await), (TaskState::Succeeded, TaskState::Queued));
 }
@@ -18,7 +18,7 @@ pub async fn one_id_names_two_tasks_in_two_namespaces(lab: Lab) {
 /// Q12
 pub async fn tasks_are_given_counted_and_listed_in_their_namespace_alone(lab: Lab) {
     let other = lab.elsewhere("other").await;
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     other.nothing_to_take().await;
     assert_eq!(other.counts().await.by_phase.values().sum::<u64>(), 0);
     assert!(other.listed(other.all()).await.is_empty());
@@ -29,7 +29,7 @@ pub async fn tasks_are_given_counted_and_listed_in_their_namespace_alone(lab: La
 pub async fn commands_reach_their_namespace_alone(lab: Lab) {
     let other = lab.elsewhere("other").await;
     for each in [&lab, &other] {
-        each.add(each.new("a")).await;
+        each.add(each.plain("a")).await;
     }
     lab.queue.start_bulk(sweep_id("x"), Bulk::Cancel(lab.all())).await.expect("a bulk command can be started");
     other.settle_down().await;
@@ -41,12 +41,12 @@ pub async fn commands_reach_their_namespace_alone(lab: Lab) {
 /// Q12
 pub async fn parents_keys_and_lanes_belong_to_their_namespace(lab: Lab) {
     let other = lab.elsewhere("other").await;
-    lab.add(lab.new("parent")).await;
-    let child = NewTask { parents: vec![super::lab::id("parent")], ..other.new("child") };
+    lab.add(lab.plain("parent")).await;
+    let child = NewTask { parents: vec![super::lab::id("parent")], ..other.plain("child") };
     assert_eq!(other.refused(child).await, ReasonCode::DependencyUnknown);
     for each in [&lab, &other] {
         let idempotency = IdempotencyKey::new("i").ok();
-        each.add(NewTask { lane: serial("k"), idempotency, ..each.new("keyed") }).await;
+        each.add(NewTask { lane: serial("k"), idempotency, ..each.plain("keyed") }).await;
     }
     lab.succeed(&lab.take_this("keyed").await).await;
     other.take_this("keyed").await;
@@ -56,7 +56,7 @@ pub async fn parents_keys_and_lanes_belong_to_their_namespace(lab: Lab) {
 pub async fn pools_and_schedules_belong_to_their_namespace(lab: Lab) {
     let other = lab.elsewhere("other").await;
     lab.set_pool("default", |set| set.paused = true).await;
-    other.add(other.new("a")).await;
+    other.add(other.plain("a")).await;
     other.take_this("a").await;
     lab.queue.set_schedule(lab.every("s", 60)).await.expect("a schedule can be set");
     assert!(other.queue.schedules(other.namespace()).await.expect("schedules can be listed").is_empty());
@@ -68,7 +68,7 @@ pub async fn pools_and_schedules_belong_to_their_namespace(lab: Lab) {
 pub async fn runners_and_leases_belong_to_their_namespace(lab: Lab) {
     let other = lab.elsewhere("other").await;
     lab.beat(RUNNER).await;
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.take().await;
     assert!(other.queue.runners(other.namespace()).await.expect("runners can be listed").is_empty());
     let held = other.queue.held(other.namespace(), runner_id(RUNNER)).await.expect("holdings can be read");

@@ -32,7 +32,8 @@ pub async fn what_is_set_is_read_back(lab: Lab) {
 /// R20
 pub async fn settings_that_cannot_be_meant_are_refused(lab: Lab) {
     let before = settings(&lab, "default").await;
-    let wrong: [(fn(&mut PoolSettings), ReasonCode); 5] = [
+    type Change = fn(&mut PoolSettings);
+    let wrong: [(Change, ReasonCode); 5] = [
         (|set| set.running_max = Some(0), ReasonCode::NumberOutOfRange),
         (|set| set.concurrency = Concurrency::Fixed(0), ReasonCode::NumberOutOfRange),
         (|set| set.lease = Millis::ZERO, ReasonCode::DurationInvalid),
@@ -49,7 +50,7 @@ pub async fn settings_that_cannot_be_meant_are_refused(lab: Lab) {
 
 /// R20
 pub async fn a_pause_holds_at_once_and_until_it_is_lifted(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.set_pool("default", |set| set.paused = true).await;
     lab.nothing_to_take().await;
     lab.pass(3_600);
@@ -60,10 +61,10 @@ pub async fn a_pause_holds_at_once_and_until_it_is_lifted(lab: Lab) {
 
 /// R20
 pub async fn a_paused_pool_takes_tasks_in_and_lets_running_ones_end(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.set_pool("default", |set| set.paused = true).await;
-    lab.add(lab.new("b")).await;
+    lab.add(lab.plain("b")).await;
     lab.succeed(&leased).await;
     assert_eq!((lab.state("a").await, lab.state("b").await), (TaskState::Succeeded, TaskState::Queued));
 }
@@ -72,8 +73,8 @@ pub async fn a_paused_pool_takes_tasks_in_and_lets_running_ones_end(lab: Lab) {
 pub async fn a_pause_stops_no_other_pool(lab: Lab) {
     lab.set_pool("side", |_| {}).await;
     lab.set_pool("default", |set| set.paused = true).await;
-    lab.add(lab.new("a")).await;
-    lab.add(NewTask { pool: pool("side"), ..lab.new("b") }).await;
+    lab.add(lab.plain("a")).await;
+    lab.add(NewTask { pool: pool("side"), ..lab.plain("b") }).await;
     let ask = Ask { pools: [pool("default"), pool("side")].into(), ..lab.ask(5) };
     assert_eq!(lab.given_names(ask).await, ["b"]);
 }
@@ -94,7 +95,7 @@ pub async fn a_pool_runs_no_more_than_its_limit(lab: Lab) {
 pub async fn every_end_of_an_attempt_makes_room(lab: Lab) {
     use ekiden::Verdict;
     lab.set_pool("default", |set| set.running_max = Some(1)).await;
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let ends = [
         Verdict::Returned,
         Verdict::Interrupted,
@@ -108,7 +109,7 @@ pub async fn every_end_of_an_attempt_makes_room(lab: Lab) {
         lab.settle(&leased, verdict).await.expect("the holder may settle");
         lab.pass(60);
     }
-    lab.add(lab.new("b")).await;
+    lab.add(lab.plain("b")).await;
     lab.take().await;
     lab.lose_runner().await;
     lab.given(Ask { holder: runner_id("runner-2"), ..lab.ask(1) }).await.pop().expect("a lost attempt makes room too");
@@ -117,7 +118,7 @@ pub async fn every_end_of_an_attempt_makes_room(lab: Lab) {
 /// R20
 pub async fn a_pools_limit_holds_under_many_askers_at_once(lab: Lab) {
     lab.set_pool("default", |set| set.running_max = Some(3)).await;
-    lab.queue.enqueue((0..30).map(|number| lab.new(&format!("t-{number:02}"))).collect()).await;
+    lab.queue.enqueue((0..30).map(|number| lab.plain(&format!("t-{number:02}"))).collect()).await;
     let askers = (0..6).map(|asker| {
         let lab = lab.clone();
         tokio::spawn(async move {
@@ -146,7 +147,7 @@ pub async fn tasks_take_their_pools_rules_along(lab: Lab) {
         policy.retry = RetryPolicy::Fixed { delay: Millis::from_secs(3) };
     })
     .await;
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     assert_eq!(lab.get("a").await.max_attempts, 2);
     let settled = lab.fail(&lab.take().await).await;
     assert_eq!(settled.next_run_at, Some(lab.now() + Millis::from_secs(3)));
@@ -156,7 +157,7 @@ pub async fn tasks_take_their_pools_rules_along(lab: Lab) {
 
 /// R8
 pub async fn a_pools_new_rules_do_not_touch_tasks_that_are_there(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.set_pool("default", |set| Arc::make_mut(&mut set.policy).attempts_max = 1).await;
     assert_eq!(lab.get("a").await.max_attempts, 5);
     assert_eq!(lab.fail(&lab.take().await).await.state, TaskState::RetryScheduled);
@@ -171,7 +172,7 @@ pub async fn a_tasks_own_wishes_go_before_its_pool(lab: Lab) {
         timeout: Some(Timeout::After(Millis::from_secs(6))),
         ..Wishes::default()
     };
-    lab.add(NewTask { wishes, ..lab.new("a") }).await;
+    lab.add(NewTask { wishes, ..lab.plain("a") }).await;
     let leased = lab.take().await;
     assert_eq!(leased.spec.policy.timeout, Timeout::After(Millis::from_secs(6)));
     let settled = lab.fail(&leased).await;

@@ -11,7 +11,7 @@ fn steps(done: u64) -> Progress {
 
 /// R9
 pub async fn what_the_holder_reports_is_shown(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     assert_eq!(lab.get("a").await.progress, None);
     for done in [1, 5] {
@@ -28,7 +28,7 @@ pub async fn what_the_holder_reports_is_shown(lab: Lab) {
 
 /// R19
 pub async fn who_does_not_hold_the_task_cannot_report(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let first = lab.take().await;
     lab.settle(&first, Verdict::Interrupted).await.expect("a holder may be interrupted");
     assert_eq!(code(lab.queue.report(first.lease.clone(), steps(1)).await), ReasonCode::LeaseLost);
@@ -41,7 +41,7 @@ pub async fn who_does_not_hold_the_task_cannot_report(lab: Lab) {
 
 /// R19
 pub async fn a_cancelled_attempt_cannot_report(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.cancel("a").await;
     assert_eq!(code(lab.queue.report(leased.lease, steps(1)).await), ReasonCode::TaskCancelled);
@@ -49,7 +49,7 @@ pub async fn a_cancelled_attempt_cannot_report(lab: Lab) {
 
 /// R9
 pub async fn the_next_attempt_starts_without_progress(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.queue.report(leased.lease.clone(), steps(9)).await.expect("the holder may report");
     lab.fail(&leased).await;
@@ -60,7 +60,7 @@ pub async fn the_next_attempt_starts_without_progress(lab: Lab) {
 
 /// R9
 pub async fn progress_is_no_step_of_history(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let before = lab.get("a").await.history;
     lab.queue.report(leased.lease.clone(), steps(1)).await.expect("the holder may report");
@@ -70,7 +70,7 @@ pub async fn progress_is_no_step_of_history(lab: Lab) {
 
 /// R18
 pub async fn a_long_note_is_cut_and_not_refused(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let note = Some("x".repeat(100_000).as_str().into());
     lab.queue.report(leased.lease, Progress { note, ..steps(1) }).await.expect("the holder may report");
@@ -80,7 +80,7 @@ pub async fn a_long_note_is_cut_and_not_refused(lab: Lab) {
 
 /// R19
 pub async fn a_settlement_after_reports_is_the_holders_all_the_same(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.queue.report(leased.lease.clone(), steps(1)).await.expect("the holder may report");
     let settled = lab.settle(&leased, Verdict::Succeeded(Some("1".into()))).await.expect("the lease is the same");

@@ -51,7 +51,7 @@ pub async fn the_same_answer_twice_is_done_and_another_is_refused(lab: Lab) {
 
 /// X4
 pub async fn who_did_not_ask_gets_no_answer(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let answer = lab.queue.answer(lab.task("a"), question_id("q"), "blue".into()).await;
     assert_eq!(code(answer), ReasonCode::TaskNotAsking);
 }
@@ -96,7 +96,7 @@ pub async fn a_second_question_needs_its_own_answer(lab: Lab) {
 /// X4
 pub async fn questions_and_answers_too_large_are_refused(lab: Lab) {
     let large = "x".repeat(limits::QUESTION_BYTES_MAX + 1);
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let asked = Question { text: large.as_str().into(), ..question("q") };
     assert_eq!(code(lab.settle(&leased, Verdict::Asked(Box::new(asked))).await), ReasonCode::PayloadTooLarge);

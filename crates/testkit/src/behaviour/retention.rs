@@ -7,7 +7,7 @@ use ekiden::{Bulk, NewTask, TaskState, Wishes};
 use super::lab::{Lab, id, sweep_id};
 
 fn kept(lab: &Lab, name: &str, keep: Keep, keep_dead: Keep) -> NewTask {
-    NewTask { wishes: Wishes { keep: Some(keep), keep_dead: Some(keep_dead), ..Wishes::default() }, ..lab.new(name) }
+    NewTask { wishes: Wishes { keep: Some(keep), keep_dead: Some(keep_dead), ..Wishes::default() }, ..lab.plain(name) }
 }
 
 fn hour() -> Keep {
@@ -48,7 +48,7 @@ pub async fn dead_tasks_are_kept_with_their_payload(lab: Lab) {
     lab.pass(400 * 24 * 3_600);
     lab.settle_down().await;
     let record = lab.get("a").await;
-    assert_eq!((record.state, record.envelope), (TaskState::Dead, lab.new("a").envelope));
+    assert_eq!((record.state, record.envelope), (TaskState::Dead, lab.plain("a").envelope));
 }
 
 /// R18
@@ -110,7 +110,7 @@ pub async fn no_task_goes_while_a_lost_enqueue_may_be_repeated(lab: Lab) {
 pub async fn a_purge_on_demand_does_not_wait_for_the_time(lab: Lab) {
     lab.add_succeeded("done").await;
     lab.add_dead("dead").await;
-    lab.add(lab.new("open")).await;
+    lab.add(lab.plain("open")).await;
     lab.pass(240);
     purge(&lab, "p", TaskFilter { phases: vec![TaskState::Succeeded], ..lab.all() }).await;
     assert_eq!(lab.listed(lab.all()).await.len(), 2);
@@ -121,8 +121,8 @@ pub async fn a_purge_on_demand_does_not_wait_for_the_time(lab: Lab) {
 
 /// R18, R21
 pub async fn a_parent_stays_while_a_child_waits_for_it(lab: Lab) {
-    lab.add(lab.new("parent")).await;
-    lab.add(NewTask { parents: vec![id("parent")], ..lab.new("child") }).await;
+    lab.add(lab.plain("parent")).await;
+    lab.add(NewTask { parents: vec![id("parent")], ..lab.plain("child") }).await;
     lab.kill(&lab.take().await).await;
     lab.pass(240);
     purge(&lab, "p", lab.all()).await;
@@ -139,6 +139,6 @@ pub async fn a_removed_id_may_be_used_again(lab: Lab) {
     lab.add_succeeded("a").await;
     lab.pass(240);
     purge(&lab, "p", lab.all()).await;
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     assert_eq!((lab.state("a").await, lab.get("a").await.execution_no), (TaskState::Queued, 0));
 }

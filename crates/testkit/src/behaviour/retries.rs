@@ -7,7 +7,7 @@ use ekiden_core::retry::{self, Next};
 use super::lab::{Lab, failure, id, permanent};
 
 fn retrying(lab: &Lab, name: &str, retry: RetryPolicy) -> NewTask {
-    NewTask { wishes: Wishes { retry: Some(retry), ..Wishes::default() }, ..lab.new(name) }
+    NewTask { wishes: Wishes { retry: Some(retry), ..Wishes::default() }, ..lab.plain(name) }
 }
 
 fn default_wait(name: &str, attempts: u32) -> Millis {
@@ -20,7 +20,7 @@ fn default_wait(name: &str, attempts: u32) -> Millis {
 
 /// R6, R8
 pub async fn a_failure_waits_exactly_as_the_policy_says(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     for attempt in 1..=4 {
         let settled = lab.fail(&lab.take().await).await;
         let at = lab.now() + default_wait("a", attempt);
@@ -32,7 +32,7 @@ pub async fn a_failure_waits_exactly_as_the_policy_says(lab: Lab) {
 
 /// R8
 pub async fn waits_grow_from_half_a_second_to_at_most_five_minutes(lab: Lab) {
-    lab.add(NewTask { wishes: Wishes { attempts_max: Some(20), ..Wishes::default() }, ..lab.new("a") }).await;
+    lab.add(NewTask { wishes: Wishes { attempts_max: Some(20), ..Wishes::default() }, ..lab.plain("a") }).await;
     for attempt in 0..19_u32 {
         let full = (1_000_u64 << attempt).min(300_000);
         let settled = lab.fail(&lab.take().await).await;
@@ -44,7 +44,7 @@ pub async fn waits_grow_from_half_a_second_to_at_most_five_minutes(lab: Lab) {
 
 /// R13
 pub async fn a_retry_is_never_given_before_its_moment(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let at = lab.fail(&lab.take().await).await.next_run_at.expect("it runs again");
     lab.pass_until(at - Millis::new(1));
     lab.settle_down().await;
@@ -56,7 +56,7 @@ pub async fn a_retry_is_never_given_before_its_moment(lab: Lab) {
 
 /// R13
 pub async fn maintenance_puts_a_due_retry_back_on_the_queue(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let at = lab.fail(&lab.take().await).await.next_run_at.expect("it runs again");
     lab.pass_until(at);
     assert_eq!(lab.maintain().await.changed, 1);
@@ -73,7 +73,7 @@ pub async fn others_run_while_a_retry_waits(lab: Lab) {
 
 /// R7
 pub async fn the_fifth_failure_is_the_last(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     for attempt in 1..=5 {
         let leased = lab.take().await;
         assert_eq!(leased.attempts, attempt);
@@ -92,7 +92,7 @@ pub async fn the_fifth_failure_is_the_last(lab: Lab) {
 
 /// R8
 pub async fn a_permanent_failure_is_death_at_once(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let settled = lab.queue.mark_failed(leased.lease, permanent("no such address")).await;
     assert_eq!(settled.expect("the holder may settle"), Settled { state: TaskState::Dead, next_run_at: None });
@@ -103,7 +103,7 @@ pub async fn a_permanent_failure_is_death_at_once(lab: Lab) {
 
 /// R8
 pub async fn a_failure_may_name_its_own_wait(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let kind = FailureKind::RetryAfter(Millis::from_secs(77));
     let settled = lab.queue.mark_failed(leased.lease, Failure { kind, ..failure("busy") }).await;
@@ -114,7 +114,7 @@ pub async fn a_failure_may_name_its_own_wait(lab: Lab) {
 
 /// R7, R8
 pub async fn a_named_wait_does_not_stretch_the_budget(lab: Lab) {
-    lab.add(NewTask { wishes: Wishes { attempts_max: Some(1), ..Wishes::default() }, ..lab.new("a") }).await;
+    lab.add(NewTask { wishes: Wishes { attempts_max: Some(1), ..Wishes::default() }, ..lab.plain("a") }).await;
     let leased = lab.take().await;
     let kind = FailureKind::RetryAfter(Millis::from_secs(1));
     let settled = lab.queue.mark_failed(leased.lease, Failure { kind, ..failure("busy") }).await;
@@ -162,7 +162,7 @@ pub async fn a_policy_of_never_is_death_at_the_first_failure(lab: Lab) {
 
 /// R7
 pub async fn execution_numbers_only_rise(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let mut last = 0;
     for round in 0..8_u64 {
         let leased = lab.take().await;
@@ -183,7 +183,7 @@ pub async fn execution_numbers_only_rise(lab: Lab) {
 
 /// R7
 pub async fn success_after_failures_keeps_what_they_left(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.fail(&lab.take().await).await;
     lab.pass(1);
     lab.succeed(&lab.take().await).await;

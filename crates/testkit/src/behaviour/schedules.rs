@@ -42,7 +42,7 @@ pub async fn an_interval_hands_in_a_task_each_time(lab: Lab) {
 /// R21
 pub async fn each_tick_is_a_task_like_its_template(lab: Lab) {
     align(&lab);
-    let task = NewTask { priority: Priority::HIGH, title: Some("T".into()), ..lab.new("template") };
+    let task = NewTask { priority: Priority::HIGH, title: Some("T".into()), ..lab.plain("template") };
     set(&lab, NewSchedule { task, ..lab.every("s", 60) }).await;
     lab.gone("template").await;
     lab.pass(60);
@@ -50,13 +50,13 @@ pub async fn each_tick_is_a_task_like_its_template(lab: Lab) {
     let leased = lab.take().await;
     let record = lab.get(leased.lease.task.id.as_str()).await;
     assert_eq!((record.priority, record.title.as_deref(), record.created_at), (10, Some("T"), lab.now()));
-    assert_eq!(record.envelope, lab.new("template").envelope);
+    assert_eq!(record.envelope, lab.plain("template").envelope);
 }
 
 /// R21
 pub async fn a_template_with_a_delay_delays_each_tick(lab: Lab) {
     align(&lab);
-    let task = NewTask { when: When::After(Millis::from_secs(5)), ..lab.new("template") };
+    let task = NewTask { when: When::After(Millis::from_secs(5)), ..lab.plain("template") };
     set(&lab, NewSchedule { task, ..lab.every("s", 60) }).await;
     lab.pass(60);
     lab.settle_down().await;

@@ -8,7 +8,7 @@ use super::lab::{Lab, code, failure, names};
 
 /// R9
 pub async fn a_result_is_kept_byte_for_byte(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let result: Bytes = (0..=255_u8).collect();
     let leased = lab.take().await;
     let settled = lab.queue.mark_succeeded(leased.lease, Some(result.clone())).await;
@@ -26,7 +26,7 @@ pub async fn success_without_a_result_has_none(lab: Lab) {
 
 /// R18
 pub async fn a_result_too_large_is_refused_and_the_attempt_goes_on(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let large = Bytes::from(vec![0; limits::RESULT_BYTES_MAX + 1]);
     let answer = lab.queue.mark_succeeded(leased.lease.clone(), Some(large)).await;
@@ -37,7 +37,7 @@ pub async fn a_result_too_large_is_refused_and_the_attempt_goes_on(lab: Lab) {
 
 /// R6
 pub async fn a_failure_is_shown_with_its_message(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.fail(&lab.take().await).await;
     let record = lab.get("a").await;
     assert_eq!((record.state, record.last_error.as_deref()), (TaskState::RetryScheduled, Some("boom")));
@@ -47,7 +47,7 @@ pub async fn a_failure_is_shown_with_its_message(lab: Lab) {
 
 /// R18
 pub async fn a_long_message_is_cut_and_not_refused(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let settled = lab.queue.mark_failed(leased.lease, failure(&"失敗".repeat(10_000))).await;
     assert_eq!(settled.expect("the holder may settle").state, TaskState::RetryScheduled);
@@ -57,7 +57,7 @@ pub async fn a_long_message_is_cut_and_not_refused(lab: Lab) {
 
 /// R19
 pub async fn the_same_settlement_twice_is_answered_as_done(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let settlement = lab.settlement(&leased, Verdict::Succeeded(Some("1".into())));
     for _ in 0..3 {
@@ -70,7 +70,7 @@ pub async fn the_same_settlement_twice_is_answered_as_done(lab: Lab) {
 
 /// R6, R19
 pub async fn the_same_failure_twice_spends_one_attempt(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let first = lab.fail(&leased).await;
     lab.pass_ms(100);
@@ -81,7 +81,7 @@ pub async fn the_same_failure_twice_spends_one_attempt(lab: Lab) {
 
 /// R19
 pub async fn another_verdict_on_an_ended_attempt_is_refused(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.succeed(&leased).await;
     assert_eq!(code(lab.queue.mark_failed(leased.lease.clone(), failure("no")).await), ReasonCode::TaskFinal);
@@ -91,7 +91,7 @@ pub async fn another_verdict_on_an_ended_attempt_is_refused(lab: Lab) {
 
 /// R19
 pub async fn a_stale_token_settles_nothing(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let first = lab.take().await;
     lab.settle(&first, Verdict::Interrupted).await.expect("a holder may be interrupted");
     let second = lab.take().await;
@@ -103,7 +103,7 @@ pub async fn a_stale_token_settles_nothing(lab: Lab) {
 
 /// R19
 pub async fn a_token_that_was_never_given_settles_nothing(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let guess = |token| LeaseRef::new(lab.task("a"), Token(token));
     assert_eq!(code(lab.queue.mark_succeeded(guess(1), None).await), ReasonCode::TaskNotRunning);
     lab.take().await;
@@ -113,7 +113,7 @@ pub async fn a_token_that_was_never_given_settles_nothing(lab: Lab) {
 
 /// R19
 pub async fn a_lease_named_by_task_and_token_is_as_good_as_the_one_given(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let token = lab.take().await.lease.token;
     let settled = lab.queue.mark_succeeded(LeaseRef::new(lab.task("a"), token), None).await;
     assert_eq!(settled.expect("the token is right").state, TaskState::Succeeded);
@@ -121,7 +121,7 @@ pub async fn a_lease_named_by_task_and_token_is_as_good_as_the_one_given(lab: La
 
 /// R19
 pub async fn one_of_many_settlements_at_once_counts(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let racers = (0..8).map(|number| {
         let (lab, leased) = (lab.clone(), leased.clone());
@@ -185,7 +185,7 @@ pub async fn settling_nothing_and_asking_nothing_is_answered(lab: Lab) {
 
 /// R8
 pub async fn a_snooze_spends_no_attempt_and_waits_as_long_as_it_said(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let settled = lab.settle(&leased, Verdict::Snoozed(Millis::from_secs(90))).await.expect("a holder may snooze");
     let at = lab.now() + Millis::from_secs(90);
@@ -200,7 +200,7 @@ pub async fn a_snooze_spends_no_attempt_and_waits_as_long_as_it_said(lab: Lab) {
 
 /// R17
 pub async fn an_interrupted_attempt_is_not_spent_and_due_at_once(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let settled = lab.settle(&leased, Verdict::Interrupted).await.expect("a holder may be interrupted");
     assert_eq!(settled, Settled { state: TaskState::Queued, next_run_at: Some(lab.now()) });
@@ -210,7 +210,7 @@ pub async fn an_interrupted_attempt_is_not_spent_and_due_at_once(lab: Lab) {
 
 /// R7, R17
 pub async fn a_returned_attempt_is_not_spent_and_due_at_once(lab: Lab) {
-    lab.add(NewTask { wishes: Wishes { attempts_max: Some(1), ..Wishes::default() }, ..lab.new("a") }).await;
+    lab.add(NewTask { wishes: Wishes { attempts_max: Some(1), ..Wishes::default() }, ..lab.plain("a") }).await;
     for execution in 1..=5 {
         let leased = lab.take().await;
         assert_eq!((leased.attempts, leased.lease.token), (1, Token(execution)));
@@ -221,7 +221,7 @@ pub async fn a_returned_attempt_is_not_spent_and_due_at_once(lab: Lab) {
 
 /// R16
 pub async fn a_timeout_is_an_outcome_of_its_own(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let settled = lab.settle(&leased, Verdict::TimedOut).await.expect("a holder may time out");
     assert_eq!(settled.state, TaskState::RetryScheduled);
@@ -232,7 +232,7 @@ pub async fn a_timeout_is_an_outcome_of_its_own(lab: Lab) {
 
 /// R16
 pub async fn timeouts_use_the_budget_up(lab: Lab) {
-    lab.add(NewTask { wishes: Wishes { attempts_max: Some(2), ..Wishes::default() }, ..lab.new("a") }).await;
+    lab.add(NewTask { wishes: Wishes { attempts_max: Some(2), ..Wishes::default() }, ..lab.plain("a") }).await;
     for _ in 0..2 {
         let leased = lab.take().await;
         lab.settle(&leased, Verdict::TimedOut).await.expect("a holder may time out");

@@ -11,15 +11,15 @@ async fn one_of_each(lab: &Lab) {
     lab.add_succeeded("succeeded").await;
     lab.add_dead("dead").await;
     lab.add_asking("needs_input", question("q")).await;
-    lab.add(lab.new("retry_scheduled")).await;
+    lab.add(lab.plain("retry_scheduled")).await;
     lab.fail(&lab.take().await).await;
-    lab.add(lab.new("running")).await;
+    lab.add(lab.plain("running")).await;
     lab.take_this("running").await;
-    lab.add(lab.new("cancelled")).await;
+    lab.add(lab.plain("cancelled")).await;
     lab.cancel("cancelled").await;
-    lab.add(NewTask { start: Start::Held, ..lab.new("pending") }).await;
-    lab.add(lab.new("queued")).await;
-    lab.add(NewTask { parents: vec![id("queued")], ..lab.new("blocked") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("pending") }).await;
+    lab.add(lab.plain("queued")).await;
+    lab.add(NewTask { parents: vec![id("queued")], ..lab.plain("blocked") }).await;
 }
 
 /// R5, R9
@@ -48,7 +48,7 @@ pub async fn an_empty_queue_counts_nine_zeros(lab: Lab) {
 pub async fn counts_are_kept_for_each_pool(lab: Lab) {
     lab.set_pool("side", |_| {}).await;
     lab.add_all(&["a", "b"]).await;
-    lab.add(NewTask { pool: pool("side"), ..lab.new("c") }).await;
+    lab.add(NewTask { pool: pool("side"), ..lab.plain("c") }).await;
     lab.take().await;
     let of = async |name: &str| {
         let scope = CountScope { namespace: lab.namespace(), pool: Some(pool(name)) };
@@ -65,7 +65,7 @@ pub async fn counts_follow_a_life_step_by_step(lab: Lab) {
         let counts = lab.counts().await;
         assert_eq!((counts.get(state), counts.by_phase.values().sum::<u64>()), (1, 1), "{state}");
     };
-    lab.add(NewTask { start: Start::Held, ..lab.new("a") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("a") }).await;
     counted(TaskState::Pending).await;
     lab.queue.release(lab.task("a")).await.expect("a held task can be released");
     counted(TaskState::Queued).await;
@@ -84,7 +84,7 @@ pub async fn counts_follow_a_life_step_by_step(lab: Lab) {
 pub async fn what_ended_never_runs_again_by_itself(lab: Lab) {
     lab.add_succeeded("succeeded").await;
     lab.add_dead("dead").await;
-    lab.add(lab.new("cancelled")).await;
+    lab.add(lab.plain("cancelled")).await;
     lab.cancel("cancelled").await;
     for _ in 0..4 {
         lab.pass(3_600);
@@ -106,7 +106,7 @@ pub async fn commands_on_what_ended_are_refused_and_change_nothing(lab: Lab) {
 
 /// R9, R14
 pub async fn history_tells_every_change_in_order(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     lab.pass(2);
     lab.fail(&leased).await;
@@ -138,7 +138,7 @@ pub async fn a_failure_is_told_in_history_with_its_message(lab: Lab) {
 
 /// R18
 pub async fn history_and_attempts_are_bounded(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     for _ in 0..40 {
         let leased = lab.take().await;
         lab.settle(&leased, Verdict::Snoozed(Millis::ZERO)).await.expect("a holder may snooze");
@@ -151,7 +151,7 @@ pub async fn history_and_attempts_are_bounded(lab: Lab) {
 /// R4
 pub async fn moments_of_a_life_are_kept(lab: Lab) {
     let created = lab.now();
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     lab.pass(1);
     let (started, leased) = (lab.now(), lab.take().await);
     lab.pass(1);

@@ -7,11 +7,11 @@ use super::lab::{Lab, id};
 
 fn unique(lab: &Lab, name: &str, hold: UniqueHold) -> NewTask {
     let key = UniqueKey::new("u").expect("a letter is a key");
-    NewTask { unique: Some(Unique { key, hold }), ..lab.new(name) }
+    NewTask { unique: Some(Unique { key, hold }), ..lab.plain(name) }
 }
 
 fn idempotent(lab: &Lab, name: &str, key: &str) -> NewTask {
-    NewTask { idempotency: IdempotencyKey::new(key).ok(), ..lab.new(name) }
+    NewTask { idempotency: IdempotencyKey::new(key).ok(), ..lab.plain(name) }
 }
 
 async fn found(lab: &Lab, task: NewTask, first: &str) {

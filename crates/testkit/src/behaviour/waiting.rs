@@ -6,18 +6,18 @@ use ekiden::{NewTask, TaskState, When};
 use super::lab::{Lab, id, serial, signal};
 
 fn later(lab: &Lab, name: &str, secs: u64) -> NewTask {
-    NewTask { when: When::After(Millis::from_secs(secs)), ..lab.new(name) }
+    NewTask { when: When::After(Millis::from_secs(secs)), ..lab.plain(name) }
 }
 
 fn mortal(lab: &Lab, name: &str, secs: u64) -> NewTask {
-    NewTask { expires_after: Some(Millis::from_secs(secs)), ..lab.new(name) }
+    NewTask { expires_after: Some(Millis::from_secs(secs)), ..lab.plain(name) }
 }
 
 /// R13
 pub async fn the_next_moment_is_that_of_the_first_who_waits(lab: Lab) {
     let next = async || lab.queue.next_due(lab.namespace()).await.expect("the next moment can be read");
     assert_eq!(next().await, None);
-    lab.add(lab.new("now")).await;
+    lab.add(lab.plain("now")).await;
     lab.add(later(&lab, "b", 40)).await;
     lab.add(later(&lab, "a", 20)).await;
     assert_eq!(next().await, Some(lab.now() + Millis::from_secs(20)));
@@ -27,7 +27,7 @@ pub async fn the_next_moment_is_that_of_the_first_who_waits(lab: Lab) {
 
 /// R13
 pub async fn a_retry_is_among_those_who_wait(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let settled = lab.fail(&lab.take().await).await;
     let next = lab.queue.next_due(lab.namespace()).await.expect("the next moment can be read");
     assert_eq!(next, settled.next_run_at);
@@ -37,7 +37,7 @@ pub async fn a_retry_is_among_those_who_wait(lab: Lab) {
 pub async fn an_enqueue_rings_at_once(lab: Lab) {
     let bell = lab.queue.bell(&lab.namespace());
     let mut heard = bell.ready.heard();
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     signal(bell.ready.since(&mut heard)).await;
 }
 
@@ -52,7 +52,7 @@ pub async fn a_delayed_enqueue_rings_with_its_moment(lab: Lab) {
 
 /// R6, R13
 pub async fn a_reschedule_rings_with_its_moment(lab: Lab) {
-    lab.add(lab.new("a")).await;
+    lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
     let bell = lab.queue.bell(&lab.namespace());
     let mut heard = bell.ready.heard();
@@ -64,7 +64,7 @@ pub async fn a_reschedule_rings_with_its_moment(lab: Lab) {
 /// R13, R20
 pub async fn the_end_of_a_task_rings_for_the_next_of_its_key(lab: Lab) {
     for name in ["a", "b"] {
-        lab.add(NewTask { lane: serial("k"), ..lab.new(name) }).await;
+        lab.add(NewTask { lane: serial("k"), ..lab.plain(name) }).await;
     }
     let leased = lab.take_this("a").await;
     let bell = lab.queue.bell(&lab.namespace());
@@ -76,8 +76,8 @@ pub async fn the_end_of_a_task_rings_for_the_next_of_its_key(lab: Lab) {
 
 /// R13, R21
 pub async fn the_end_of_a_parent_rings_for_maintenance(lab: Lab) {
-    lab.add(lab.new("parent")).await;
-    lab.add(NewTask { parents: vec![id("parent")], ..lab.new("child") }).await;
+    lab.add(lab.plain("parent")).await;
+    lab.add(NewTask { parents: vec![id("parent")], ..lab.plain("child") }).await;
     let leased = lab.take_this("parent").await;
     let bell = lab.queue.bell(&lab.namespace());
     let (mut work, mut ready) = (bell.work.heard(), bell.ready.heard());
@@ -94,7 +94,7 @@ pub async fn the_end_of_a_parent_rings_for_maintenance(lab: Lab) {
 /// R13
 pub async fn a_release_an_answer_and_a_lifted_pause_ring(lab: Lab) {
     let bell = lab.queue.bell(&lab.namespace());
-    lab.add(NewTask { start: Start::Held, ..lab.new("a") }).await;
+    lab.add(NewTask { start: Start::Held, ..lab.plain("a") }).await;
     let mut heard = bell.ready.heard();
     lab.queue.release(lab.task("a")).await.expect("a held task can be released");
     signal(bell.ready.since(&mut heard)).await;
@@ -155,7 +155,7 @@ pub async fn held_blocked_and_retrying_tasks_expire_too(lab: Lab) {
 /// R20, M8
 pub async fn an_expired_head_frees_the_next_of_its_key(lab: Lab) {
     lab.add(NewTask { lane: serial("k"), ..mortal(&lab, "a", 60) }).await;
-    lab.add(NewTask { lane: serial("k"), ..lab.new("b") }).await;
+    lab.add(NewTask { lane: serial("k"), ..lab.plain("b") }).await;
     lab.pass(60);
     lab.settle_down().await;
     lab.take_this("b").await;

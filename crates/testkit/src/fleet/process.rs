@@ -38,7 +38,7 @@ impl Process {
         seed: u64,
     ) -> Self {
         // Some have their store at hand, others far away: runners work differently then.
-        let line = if seed % 2 == 0 { Line::default() } else { Line::long() };
+        let line = if seed.is_multiple_of(2) { Line::default() } else { Line::long() };
         let record = recorder.client(&format!("process-{number}"));
         let store = Recorded::new(Severed::new(store, line.clone()), record.clone());
         let ekiden = Ekiden::builder(Arc::new(store)).clock(clock).seed(seed).io(Io::Caller).build();

@@ -73,7 +73,7 @@ fn a_tick_hands_in_one_task_and_names_the_next_moment_in_one_commit() {
     assert_eq!(set.next_at, NOON + MINUTE, "the first tick is the next multiple of the period");
     assert!(shelf.tick(NOON).is_empty(), "its time has not come");
     let name = format!("tick/s@{}", NOON + MINUTE);
-    assert_eq!(shelf.tick(NOON + MINUTE), [name.clone()]);
+    assert_eq!(shelf.tick(NOON + MINUTE), std::slice::from_ref(&name));
     let kinds: Vec<RecordKind> = shelf.kinds_written().into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, [RecordKind::Task, RecordKind::Idempotency, RecordKind::Schedule]);
     assert!(shelf.tick(NOON + MINUTE).is_empty(), "who comes second finds nothing to do");
