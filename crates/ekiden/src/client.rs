@@ -44,9 +44,16 @@ pub(crate) struct Tools {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) io: Io,
     entropy: Mutex<Entropy>,
+    /// The pool of tasks that name none; made once, as most tasks stand in it.
+    default_pool: PoolName,
 }
 
 impl Tools {
+    fn new(clock: Arc<dyn Clock>, io: Io, entropy: Entropy) -> Self {
+        let default_pool = PoolName::new(DEFAULT_POOL).expect("a plain word is a valid id");
+        Self { clock, io, entropy: Mutex::new(entropy), default_pool }
+    }
+
     fn draw<T>(&self, draw: impl FnOnce(&mut Entropy) -> T) -> T {
         draw(&mut self.entropy.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -139,7 +146,7 @@ impl EkidenBuilder {
         let mut entropy = self.entropy;
         let own = Entropy::from_seed(entropy.next_u64());
         let queue = Arc::new(StoreQueue::with(self.store, self.clock.clone(), own, self.observers));
-        let tools = Tools { clock: self.clock, io: self.io, entropy: Mutex::new(entropy) };
+        let tools = Tools::new(self.clock, self.io, entropy);
         Ekiden { queue: layer(queue), tools: Arc::new(tools) }
     }
 }
@@ -155,8 +162,7 @@ pub struct Client {
 impl Client {
     /// A client over any port: of another process, or one of your own.
     pub fn over(queue: Arc<dyn Queue>, namespace: Namespace) -> Self {
-        let entropy = Mutex::new(Entropy::from_system());
-        let tools = Tools { clock: Arc::new(SystemClock), io: Io::default(), entropy };
+        let tools = Tools::new(Arc::new(SystemClock), Io::default(), Entropy::from_system());
         Self { queue, tools: Arc::new(tools), namespace }
     }
 
@@ -226,8 +232,7 @@ impl Client {
     }
 
     fn new_task(&self, envelope: TaskEnvelope) -> Result<NewTask> {
-        let pool = PoolName::new(DEFAULT_POOL)?;
-        Ok(NewTask::new(self.task(&self.task_id()), pool, envelope))
+        Ok(NewTask::new(self.task(&self.task_id()), self.tools.default_pool.clone(), envelope))
     }
 
     /// Hands many tasks in with one request. One answer a task, in order.
