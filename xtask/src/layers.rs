@@ -52,9 +52,6 @@ const LAYERS: &[Layer] = &[
     Layer { name: "xtask", may_use: &[], why: "the door must open when the product does not compile" },
 ];
 
-/// The command line before there is a facade; void as soon as package `ekiden` exists.
-const CLI_WITHOUT_FACADE: &[&str] = &["ekiden-core", "ekiden-store"];
-
 const TESTKIT: &str = "ekiden-testkit";
 
 /// What `core` may depend on outside its tests: data and its formats.
@@ -113,7 +110,6 @@ fn is_own_test_feature(from: &str, to: &str, kind: DependencyKind) -> bool {
 }
 
 fn check_edges(edges: &Edges) -> Vec<Finding> {
-    let has_facade = edges.packages.iter().any(|package| package == "ekiden");
     let mut findings = Vec::new();
     for package in edges.packages.iter().filter(|package| layer(package).is_none()) {
         let what = format!("{package} has no row in the table of layers");
@@ -127,7 +123,7 @@ fn check_edges(edges: &Edges) -> Vec<Finding> {
         } else if let Some(layer) = layer(from)
             && edges.packages.contains(to)
             && !is_own_test_feature(from, to, *kind)
-            && !is_allowed(layer, to, *kind, has_facade)
+            && !is_allowed(layer, to, *kind)
         {
             findings.push(Finding::new(&manifest, 1, format!("{from} must not depend on {to}"), layer.why));
         }
@@ -135,12 +131,11 @@ fn check_edges(edges: &Edges) -> Vec<Finding> {
     findings
 }
 
-fn is_allowed(layer: &Layer, to: &str, kind: DependencyKind, has_facade: bool) -> bool {
+fn is_allowed(layer: &Layer, to: &str, kind: DependencyKind) -> bool {
     if to == TESTKIT {
         return kind == DependencyKind::Development;
     }
-    let early = layer.name == "ekiden-cli" && !has_facade && CLI_WITHOUT_FACADE.contains(&to);
-    early || layer.may_use.iter().any(|pattern| matches(pattern, to))
+    layer.may_use.iter().any(|pattern| matches(pattern, to))
 }
 
 fn layer(package: &str) -> Option<&'static Layer> {
@@ -227,8 +222,8 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_uses_core_and_store_only_until_there_is_a_facade() {
-        assert_eq!(found(EARLY, "ekiden-cli", "ekiden-store", DependencyKind::Normal), 0);
+    fn the_command_line_reaches_stores_through_the_facade_only() {
+        assert_eq!(found(LATER, "ekiden-cli", "ekiden", DependencyKind::Normal), 0);
         assert_eq!(found(LATER, "ekiden-cli", "ekiden-store", DependencyKind::Normal), 1);
     }
 

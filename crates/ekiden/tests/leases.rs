@@ -279,3 +279,22 @@ async fn each_tick_of_a_schedule_comes_once() {
     assert!((59..=61).contains(&all), "{all} ticks in an hour");
     assert!(lab.now() >= START);
 }
+
+/// R13: a tick starts at its moment, not at the next look.
+#[tokio::test(start_paused = true)]
+async fn ticks_come_on_time() {
+    let lab = lab();
+    let late: Arc<Mutex<Vec<i64>>> = Arc::default();
+    let (client, seen) = (lab.client.clone(), late.clone());
+    let clock = lab.process(9);
+    let runner = start(lab.runner().handler(move |_: Job, _: Context| {
+        seen.lock().unwrap().push(clock.ms() % 300);
+        async {}
+    }));
+    client.schedule("often", client.enqueue(Job { n: 1 })).every(ms(300)).overlap(Overlap::Allow).await.unwrap();
+    passes(secs(30)).await;
+    runner.end().await;
+    let late = late.lock().unwrap();
+    assert!((98..=101).contains(&late.len()), "{} ticks in thirty seconds", late.len());
+    assert!(late.iter().all(|late| *late <= 2), "{late:?}");
+}
