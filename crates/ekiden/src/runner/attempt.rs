@@ -20,7 +20,7 @@ use super::words::Words;
 use crate::context::Context;
 use crate::error::Error;
 use crate::handler::{Call, TaskError, verdict};
-use crate::port::Verdict;
+use crate::port::{Settlement, Verdict};
 
 /// How a handler ended.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(super) enum End {
     GivenUp,
     /// By its own word, and what came of writing that down.
     Written(Result<(), Error>),
+    /// By its own word, which could not be written down; another attempt has its place already.
+    Unwritten(Box<Settlement>, Error),
 }
 
 /// The end of an attempt, on its way to the engine.
@@ -72,15 +74,20 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
             return;
         }
         let Written { outcome, next } = desk.write(slot, verdict).await;
-        let replaced = if outcome.is_ok() && next.is_some() { Some(slot) } else { None };
-        if replaced.is_some() {
-            desk.settled.fetch_add(1, Ordering::Relaxed);
-            last_word.keep();
-        } else {
+        let Some(next) = next else {
             last_word.say(End::Written(outcome));
-        }
+            return;
+        };
+        let ending = desk.table.ending(slot);
         // A task of a kind that nobody here runs cannot come: only own kinds were asked for.
-        let Some(Ok(taken)) = next.map(|leased| desk.take(leased, replaced)) else { return };
+        let Ok(taken) = desk.take(next, Some(slot)) else { return };
+        match (outcome, ending) {
+            (Err(error), Some(ending)) => last_word.say(End::Unwritten(Box::new(ending), error)),
+            _ => {
+                desk.settled.fetch_add(1, Ordering::Relaxed);
+                last_word.keep();
+            }
+        }
         if desk.stop.is_over() {
             // Too late: it is handed back by not being run.
             return;

@@ -302,6 +302,10 @@ impl Engine {
     }
 
     fn end(&mut self, slot: Slot, end: End) {
+        if let End::Unwritten(ending, error) = end {
+            self.not_settled(*ending, &error);
+            return;
+        }
         let mut runs = self.table.lock();
         let Some(run) = runs.get_mut(&slot) else { return };
         if matches!(end, End::GivenUp) {
@@ -323,7 +327,7 @@ impl Engine {
             (Some(ending), _) => self.ends.push(ending),
             (None, End::Said(verdict)) => self.close(run, Some(verdict)),
             (None, End::Dropped) => self.close(run, None),
-            (None, End::Written(_) | End::GivenUp) => {}
+            (None, End::Written(_) | End::Unwritten(..) | End::GivenUp) => {}
         }
     }
 

@@ -93,6 +93,11 @@ impl Table {
         Some(Settlement { id, lease: run.lease.clone(), verdict })
     }
 
+    /// Takes over the end that was being written down.
+    pub(super) fn ending(&self, slot: Slot) -> Option<Settlement> {
+        self.lock().get_mut(&slot)?.ending.take()
+    }
+
     pub(super) fn count(&self, kind: &Kind) -> usize {
         self.lock().values().filter(|run| run.kind == *kind).count()
     }
