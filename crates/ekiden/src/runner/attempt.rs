@@ -69,7 +69,7 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
     loop {
         let slot = attempt.last_word.slot;
         let Some((verdict, mut last_word)) = carry_out(attempt).await else { return };
-        if !desk.is_near() {
+        if !desk.is_near {
             last_word.say(End::Said(verdict));
             return;
         }

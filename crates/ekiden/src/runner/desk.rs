@@ -31,6 +31,8 @@ pub(super) struct Desk {
     pub(super) deadlines: Arc<Deadlines>,
     pub(super) pulse: Arc<Pulse>,
     pub(super) stop: Stop,
+    /// Whether attempts write their ends down by themselves.
+    pub(super) is_near: bool,
     pub(super) next_slot: AtomicU64,
     /// Ends that attempts wrote down by themselves.
     pub(super) settled: AtomicU64,
@@ -43,11 +45,6 @@ pub(super) struct Written {
 }
 
 impl Desk {
-    /// Whether attempts write their ends down by themselves.
-    pub(super) fn is_near(&self) -> bool {
-        self.client.queue().info().near
-    }
-
     /// Takes a task into the table, in the place of another attempt where one is named. The lease comes back if nobody here
     /// can run it.
     pub(super) fn take(&self, leased: Leased, instead_of: Option<Slot>) -> Result<Attempt, Box<LeaseRef>> {

@@ -192,6 +192,7 @@ impl Shift {
             deadlines: self.deadlines.clone(),
             pulse,
             stop: self.stop.clone(),
+            is_near: self.client.queue().info().near,
             next_slot: AtomicU64::new(0),
             settled: AtomicU64::new(0),
         };
