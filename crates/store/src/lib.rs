@@ -60,6 +60,7 @@ pub mod layers;
 mod memory;
 mod op;
 mod query;
+pub mod shelf;
 mod store;
 
 pub use error::{Happened, StoreError};
