@@ -1,5 +1,6 @@
 //! A task's place in listings and lines: by creation, then by id.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -89,6 +90,14 @@ impl Listed {
         self.created_at
     }
 
+    /// The task's id.
+    pub fn id(&self) -> Cow<'_, str> {
+        match &self.id {
+            Ident::Generated(upper, lower) => Cow::Owned(TaskId::from_bits(bits(*upper, *lower)).to_string()),
+            Ident::Other(name) => Cow::Borrowed(name),
+        }
+    }
+
     /// The task's key.
     pub fn key(&self, namespace: &Namespace) -> Key {
         self.id.key(RecordKind::Task, namespace)
@@ -97,11 +106,7 @@ impl Listed {
 
 /// A cursor that goes on behind a place.
 pub fn cursor_of(listed: &Listed) -> String {
-    let millis = listed.created_at.as_millis();
-    match &listed.id {
-        Ident::Generated(upper, lower) => format!("{millis}:{}", TaskId::from_bits(bits(*upper, *lower))),
-        Ident::Other(name) => format!("{millis}:{name}"),
-    }
+    format!("{}:{}", listed.created_at.as_millis(), listed.id())
 }
 
 /// The place behind which a cursor goes on.
