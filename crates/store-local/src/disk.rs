@@ -1,6 +1,10 @@
 //! The one seam between the store and files. The log and the checkpoint know only these two traits, so that a fake can
 //! forget what was not synced and fail at any call. Blocking: whoever calls owns a thread that may wait.
 
+#[cfg(any(test, feature = "faults"))]
+pub mod fake;
+#[cfg(any(test, feature = "faults"))]
+pub mod planted;
 mod system;
 
 use std::fmt::Debug;
