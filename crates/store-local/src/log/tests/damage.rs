@@ -161,8 +161,48 @@ fn a_segment_under_another_name_is_refused() {
     let sample = Sample::new();
     let refused = sample.opened(|files| files[2].0 = segment_path(99));
     assert!(matches!(refused, Err(LogError::Damaged { .. })), "{refused:?}");
+    let refused = sample.opened(|files| files[0].0 = segment_path(6));
+    assert!(matches!(refused, Err(LogError::Damaged { .. })), "{refused:?}");
     let refused = sample.opened(|files| files[2].0 = Path::new(FOLDER).join("latest.log"));
     assert!(matches!(refused, Err(LogError::Damaged { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_batch_in_the_place_of_another_is_refused() {
+    let sample = Sample::new();
+    let places = sample.places();
+    let [.., before, place, after] = &places[..] else { panic!("{places:?}") };
+    for other in [before, after] {
+        let refused = sample.opened(|files| {
+            let bytes = &mut files.last_mut().unwrap().1;
+            bytes.copy_within(other.start..other.end, place.start);
+        });
+        match refused {
+            Err(LogError::Damaged { offset, expected, .. }) => {
+                assert_eq!((offset, expected), (place.start as u64, place.sequence));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_seal_that_is_missing_is_written_when_the_log_is_opened() {
+    let sample = Sample::new();
+    let places = sample.places();
+    let (path, bytes) = &sample.files[1];
+    let end = places.iter().rfind(|place| place.path == *path).unwrap().end;
+    let mut unsealed = bytes.clone();
+    unsealed[end..].fill(0);
+    let disk = FakeDisk::new(1);
+    for (path, bytes) in [&sample.files[0], &(path.clone(), unsealed), &sample.files[2]] {
+        disk.plant(path, bytes);
+    }
+    open(&disk, SEGMENT, 6).unwrap();
+    let disk = disk.power_cut(1);
+    disk.remove(&sample.files[2].0).unwrap();
+    let refused = open(&disk, SEGMENT, 6);
+    assert!(matches!(refused, Err(LogError::Damaged { .. })), "the last segment is missing");
 }
 
 #[test]

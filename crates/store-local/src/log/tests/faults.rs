@@ -103,3 +103,27 @@ fn nothing_is_appended_behind_a_short_write() {
     assert_eq!(replayed, [(1, b"one".to_vec())]);
     assert_eq!(commit(&mut log, b"two").unwrap(), 2);
 }
+
+#[test]
+fn a_folder_that_cannot_be_synced_stops_the_log() {
+    let disk = FakeDisk::new(1);
+    let (mut log, _) = open(&disk, 4_096, 0).unwrap();
+    disk.fail(&[Call::SyncFolder], 1, Fault::Error(ErrorKind::Other));
+    assert!(log.spares().prepare().is_err());
+    assert!(!log.has_reserve());
+    assert!(matches!(log.append(b"one"), Err(LogError::Poisoned { .. })));
+}
+
+#[test]
+fn a_spare_that_cannot_be_made_harms_nothing() {
+    let disk = FakeDisk::new(1);
+    let (mut log, _) = open(&disk, 4_096, 0).unwrap();
+    for call in [Call::Open, Call::Allocate, Call::Write, Call::Sync, Call::Rename] {
+        disk.fail(&[call], 1, Fault::Error(ErrorKind::Other));
+        assert!(log.spares().prepare().is_err(), "{call:?}");
+        assert!(!log.has_reserve());
+        commit(&mut log, b"one").unwrap();
+    }
+    log.spares().prepare().unwrap();
+    assert!(log.has_reserve());
+}

@@ -72,6 +72,27 @@ fn released_segments_are_recycled_and_their_old_batches_never_come_back() {
 }
 
 #[test]
+fn spares_are_durable_and_written_when_they_are_ready() {
+    for seed in 0..40 {
+        let disk = FakeDisk::new(seed);
+        let (mut log, _) = open(&disk, 512, 0).unwrap();
+        for sequence in 1..=6 {
+            commit(&mut log, &batch(sequence, 100)).unwrap();
+        }
+        let writes = disk.calls(Call::Write);
+        assert_eq!(log.spares().prepare().unwrap(), Reserve::Kept);
+        assert!(disk.calls(Call::Write) > writes, "blocks that were never written make appends slow");
+        log.release(6);
+        log.spares().prepare().unwrap();
+        let ready = log.spares().ready();
+        let expected = names(&disk);
+        let disk = disk.power_cut(seed);
+        assert_eq!(names(&disk), expected, "seed {seed}");
+        assert_eq!(open(&disk, 512, 6).unwrap().0.spares().ready(), ready);
+    }
+}
+
+#[test]
 fn release_keeps_every_segment_that_holds_a_later_batch() {
     let disk = FakeDisk::new(1);
     let (mut log, _) = open(&disk, 512, 0).unwrap();
