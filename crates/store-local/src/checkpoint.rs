@@ -22,7 +22,7 @@ use crate::disk::{Disk, How};
 use crate::error;
 
 pub(crate) use load::Loaded;
-pub(crate) use snapshot::{Resting, Snapshot};
+pub(crate) use snapshot::Snapshot;
 
 /// Every task: card and body, sealed.
 const TASKS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("tasks");
@@ -72,7 +72,8 @@ pub(crate) struct Checkpoint {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     cache_bytes: usize,
-    database: RwLock<Arc<Database>>,
+    /// `None` once it was closed.
+    database: RwLock<Option<Arc<Database>>>,
 }
 
 impl Checkpoint {
@@ -81,28 +82,32 @@ impl Checkpoint {
         let path = folder.join(FILE);
         let database = open_database(disk.as_ref(), &path, cache_bytes)?;
         disk.sync_folder(folder).map_err(|source| error::io(folder, source))?;
-        Ok(Self { disk, path, cache_bytes, database: RwLock::new(Arc::new(database)) })
+        Ok(Self { disk, path, cache_bytes, database: RwLock::new(Some(Arc::new(database))) })
     }
 
     /// A view that stays as it is, of the latest commit.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        let transaction = self.database().begin_read().map_err(|source| self.error(source))?;
+        let transaction = self.database()?.begin_read().map_err(|source| self.error(source))?;
         Snapshot::new(self.path.clone(), transaction)
     }
 
     /// Opens the file again after an I/O error.
     pub(crate) fn reopen(&self) -> Result<(), StoreError> {
-        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        *database = Arc::new(open_database(self.disk.as_ref(), &self.path, self.cache_bytes)?);
+        // The old one writes when it goes, so it has to be gone first.
+        self.close();
+        let database = open_database(self.disk.as_ref(), &self.path, self.cache_bytes)?;
+        *self.database.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(database));
         Ok(())
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Closes the file.
+    pub(crate) fn close(&self) {
+        self.database.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn database(&self) -> Arc<Database> {
-        self.database.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn database(&self) -> Result<Arc<Database>, StoreError> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner).clone();
+        database.ok_or_else(|| StoreError::unavailable(format!("{} is not open", self.path.display())))
     }
 
     fn error(&self, source: impl Into<redb::Error>) -> StoreError {

@@ -136,5 +136,6 @@ pub(crate) fn start(shared: Arc<Shared>, committer: thread::JoinHandle<()>) -> s
         run(&shared);
         // A panic there was printed there; the store then has failed in any case.
         let _ = committer.join();
+        shared.leave_folder();
     })
 }

@@ -8,6 +8,8 @@ mod format;
 mod recovery;
 mod segment;
 mod spares;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -18,8 +20,8 @@ pub use error::LogError;
 pub use spares::{Reserve, Spares};
 
 use crate::disk::{Disk, as_u64};
-use format::{BATCH_BYTES_MAX, SEGMENT_HEADER_BYTES, SegmentHeader};
-use segment::{Closed, Name, Segment};
+use format::{BATCH_BYTES_MAX, SEAL_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
+use segment::{Closed, Segment};
 
 /// How a log keeps its files.
 #[derive(Clone, Copy, Debug)]
@@ -107,18 +109,12 @@ impl Log {
         }
         self.sync()?;
         let framed = format::framed_bytes(bytes.len());
-        if self.current.at.saturating_add(as_u64(framed)) > self.current.header.bytes {
+        if !self.current.has_room(framed) {
             self.roll(framed)?;
         }
         format::frame(&mut self.frame, self.current.header.salt, self.next, bytes);
-        let (path, offset) = (&self.current.path, self.current.at);
-        let wrote = match self.current.file.write_at(&self.frame, offset) {
-            Err(source) => Err(LogError::io("write", path)(source)),
-            Ok(written) if written < framed => {
-                Err(LogError::ShortWrite { path: path.clone(), offset, wanted: framed, written })
-            }
-            Ok(_) => Ok(()),
-        };
+        let Segment { path, file, at, .. } = &self.current;
+        let wrote = segment::write_once(&**file, path, &self.frame, *at);
         self.or_poison(wrote)?;
         self.is_unsynced = true;
         self.current.at += as_u64(framed);
@@ -176,7 +172,8 @@ impl Log {
         let before = std::mem::replace(&mut self.current, next);
         // A segment that is still empty was replaced by its larger successor, which has the same name.
         if before.header.first < self.next {
-            let Segment { header, at, .. } = before;
+            let Segment { path, file, header, at } = before;
+            self.or_poison(segment::seal(&*file, &path, &header, at, self.next))?;
             self.closed.push_back(Closed { first: header.first, bytes: header.bytes, used: at });
         }
         Ok(())
@@ -196,12 +193,16 @@ fn begin(
     first: u64,
     framed: usize,
 ) -> Result<Segment, LogError> {
-    let bytes = as_u64(SEGMENT_HEADER_BYTES).saturating_add(as_u64(framed));
-    let (file, bytes): (Name, u64) = if bytes <= options.segment_bytes {
-        (spares.take()?, options.segment_bytes)
-    } else {
-        (spares.make(bytes)?, bytes)
-    };
-    let salt = options.salt.wrapping_add(first);
-    segment::activate(disk, folder, file, SegmentHeader { first, bytes, salt }).inspect_err(|_| spares.poison())
+    let bytes = as_u64(SEGMENT_HEADER_BYTES + framed + SEAL_BYTES);
+    let fits = bytes <= options.segment_bytes;
+    let bytes = if fits { options.segment_bytes } else { bytes };
+    let file = if fits { spares.take() } else { spares.make(bytes) };
+    let header = SegmentHeader { first, bytes, salt: options.salt.wrapping_add(first) };
+    let begun = file.and_then(|file| segment::activate(disk, folder, file, header));
+    begun.inspect_err(|error| {
+        // A full disk is known before anything was written.
+        if !matches!(error, LogError::NoSpace { .. }) {
+            spares.poison();
+        }
+    })
 }

@@ -36,8 +36,8 @@ pub(crate) struct Shared {
     pub(crate) is_checkpoint_full: AtomicBool,
     /// Held by whoever writes a checkpoint.
     pub(crate) checkpointing: Mutex<()>,
-    /// Keeps other processes away while it lives.
-    pub(crate) _lock: LockGuard,
+    /// Keeps other processes away; gone once the store was closed.
+    lock: Mutex<Option<LockGuard>>,
 }
 
 /// What callers wait for.
@@ -66,13 +66,20 @@ impl Shared {
             exhausted: AtomicBool::new(false),
             is_checkpoint_full: AtomicBool::new(false),
             checkpointing: Mutex::new(()),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         }
     }
 
     /// The lock is never held across an await, and a panic inside it leaves nothing half done: records are replaced whole.
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of the folder, when both threads have ended.
+    pub(crate) fn leave_folder(&self) {
+        self.desk().forget_snapshot();
+        self.checkpoint.close();
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {

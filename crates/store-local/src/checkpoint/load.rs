@@ -27,11 +27,11 @@ pub(crate) type RestCount = (Namespace, PoolName, Phase, u64);
 impl Checkpoint {
     /// Reads what the index needs. A new file gets its tables first.
     pub(crate) fn load(&self) -> Result<Loaded, StoreError> {
-        let mut transaction = self.database().begin_read().map_err(|source| self.error(source))?;
+        let mut transaction = self.database()?.begin_read().map_err(|source| self.error(source))?;
         if transaction.open_table(META).is_err() {
             drop(transaction);
             self.write(&Changes::new(), 0, 0)?;
-            transaction = self.database().begin_read().map_err(|source| self.error(source))?;
+            transaction = self.database()?.begin_read().map_err(|source| self.error(source))?;
         }
         let meta = transaction.open_table(META).map_err(|source| self.error(source))?;
         let number = |name: &str| -> Result<u64, StoreError> {
@@ -56,7 +56,7 @@ impl Checkpoint {
 
     /// How many tasks rest.
     pub(crate) fn resting(&self) -> Result<Vec<RestCount>, StoreError> {
-        self.rest_counts(&self.database().begin_read().map_err(|source| self.error(source))?)
+        self.rest_counts(&self.database()?.begin_read().map_err(|source| self.error(source))?)
     }
 
     fn rest_counts(&self, transaction: &ReadTransaction) -> Result<Vec<RestCount>, StoreError> {

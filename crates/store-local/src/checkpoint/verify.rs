@@ -18,7 +18,7 @@ const FINDINGS_MAX: usize = 1_000;
 impl Checkpoint {
     /// Every record that cannot be read, or whose card or lists do not follow from it.
     pub(crate) fn verify(&self) -> Result<Vec<Finding>, StoreError> {
-        let transaction = self.database().begin_read().map_err(|source| self.error(source))?;
+        let transaction = self.database()?.begin_read().map_err(|source| self.error(source))?;
         let tasks = transaction.open_table(TASKS).map_err(|source| self.error(source))?;
         let cards = transaction.open_table(CARDS).map_err(|source| self.error(source))?;
         let lists = transaction.open_table(LISTS).map_err(|source| self.error(source))?;

@@ -17,7 +17,7 @@ use crate::codec::{self, Card, PAYLOAD_INLINE_MAX, put_body, put_card, read_card
 impl Checkpoint {
     /// Makes the changes durable: the checkpoint then has everything up to this batch of the log.
     pub(crate) fn write(&self, changes: &Changes, sequence: u64, revision: u64) -> Result<(), StoreError> {
-        let mut transaction = self.database().begin_write().map_err(|source| self.error(source))?;
+        let mut transaction = self.database()?.begin_write().map_err(|source| self.error(source))?;
         // A reopen after a crash then reads the allocator's state instead of walking all trees.
         transaction.set_quick_repair(true);
         transaction.set_durability(Durability::Immediate).map_err(|source| self.error(redb::Error::from(source)))?;

@@ -6,6 +6,8 @@
 //! survives or not for itself until its folder was synced, and a rename is one step.
 
 mod inode;
+#[cfg(test)]
+mod tests;
 mod world;
 
 use std::io;

@@ -130,3 +130,62 @@ fn parent(path: &Path) -> &Path {
         None => path,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::disk::{read_full, write_full};
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn folders_and_files_are_for_their_owner_only() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("a/b");
+        SystemDisk.create_folder(&folder).unwrap();
+        SystemDisk.create_folder(&folder).unwrap();
+        SystemDisk.open(&folder.join("c"), How::New).unwrap();
+        assert_eq!([mode(&root.path().join("a")), mode(&folder), mode(&folder.join("c"))], [0o700, 0o700, 0o600]);
+        assert_eq!(SystemDisk.list(&folder).unwrap(), ["c"]);
+        assert!(SystemDisk.free_bytes(&folder).unwrap() > 0);
+    }
+
+    #[test]
+    fn how_says_which_file_is_meant() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a");
+        let kind = |how| SystemDisk.open(&path, how).map(|_| ()).map_err(|error| error.kind());
+        assert_eq!(kind(How::Existing), Err(io::ErrorKind::NotFound));
+        assert_eq!(kind(How::New), Ok(()));
+        assert_eq!(kind(How::New), Err(io::ErrorKind::AlreadyExists));
+        assert_eq!([kind(How::Existing), kind(How::OrNew)], [Ok(()), Ok(())]);
+    }
+
+    #[test]
+    fn a_file_keeps_what_was_written_and_grows_with_zeros() {
+        let root = tempfile::tempdir().unwrap();
+        let file = SystemDisk.open(&root.path().join("a"), How::New).unwrap();
+        file.allocate(0, 10_000).unwrap();
+        write_full(&*file, b"hello", 7).unwrap();
+        file.set_len(9_000).unwrap();
+        file.sync_data().unwrap();
+        let mut bytes = vec![1; 9_500];
+        assert_eq!(read_full(&*file, &mut bytes, 5).unwrap(), 8_995);
+        assert_eq!(&bytes[..9], b"\0\0hello\0\0");
+        assert_eq!(file.len().unwrap(), 9_000);
+    }
+
+    #[test]
+    fn a_lock_is_held_until_it_is_dropped() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("lock");
+        let held = SystemDisk.lock(&path).unwrap();
+        assert_eq!(SystemDisk.lock(&path).map(|_| ()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(held);
+        SystemDisk.lock(&path).unwrap();
+    }
+}

@@ -17,14 +17,14 @@ pub enum LogError {
         /// What the disk said.
         source: io::Error,
     },
-    /// The disk took only a part of a batch. The log is poisoned.
+    /// The disk took only a part of a write. The log is poisoned.
     #[error("the disk took {written} of {wanted} bytes at offset {offset} of \"{path}\"")]
     ShortWrite {
         /// The segment.
         path: PathBuf,
-        /// Where the batch begins.
+        /// Where the write begins.
         offset: u64,
-        /// Its length with its header.
+        /// Its length.
         wanted: usize,
         /// How much of it was taken.
         written: usize,

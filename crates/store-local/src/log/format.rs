@@ -7,6 +7,9 @@ const SEGMENT_MAGIC: &[u8; 8] = b"EKIDENLG";
 /// Begins every batch.
 const BATCH_MAGIC: &[u8; 4] = b"EkBa";
 
+/// Begins the mark behind the last batch of a segment that another follows.
+const SEAL_MAGIC: &[u8; 4] = b"EkSe";
+
 /// The format that is written here, and the newest that can be read.
 pub(super) const VERSION: u32 = 1;
 
@@ -15,6 +18,9 @@ pub(super) const SEGMENT_HEADER_BYTES: usize = 64;
 
 /// Magic, length, sequence and two checksums.
 pub(super) const BATCH_HEADER_BYTES: usize = 24;
+
+/// A seal is a batch header without a batch; every segment keeps room for it.
+pub(super) const SEAL_BYTES: usize = BATCH_HEADER_BYTES;
 
 /// Batches begin at multiples of 8, so that a search for them looks at an eighth of all places.
 pub(super) const ALIGN: usize = 8;
@@ -112,16 +118,29 @@ pub(super) const fn framed_bytes(length: usize) -> usize {
 
 /// Puts header, bytes and padding into `out`, which is emptied before.
 pub(super) fn frame(out: &mut Vec<u8>, salt: u64, sequence: u64, bytes: &[u8]) {
-    let length = u32::try_from(bytes.len()).expect("append refuses batches beyond BATCH_BYTES_MAX");
     out.clear();
     out.reserve(framed_bytes(bytes.len()));
-    out.extend_from_slice(BATCH_MAGIC);
+    push_header(out, BATCH_MAGIC, salt, sequence, bytes);
+    out.extend_from_slice(bytes);
+    out.resize(framed_bytes(bytes.len()), 0);
+}
+
+/// What says that the batch with this number is in the next segment.
+pub(super) fn seal(salt: u64, sequence: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(SEAL_BYTES);
+    push_header(&mut out, SEAL_MAGIC, salt, sequence, &[]);
+    out
+}
+
+fn push_header(out: &mut Vec<u8>, magic: &[u8], salt: u64, sequence: u64, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).expect("append refuses batches beyond BATCH_BYTES_MAX");
+    let start = out.len();
+    out.extend_from_slice(magic);
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&sequence.to_le_bytes());
     out.extend_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
-    out.extend_from_slice(&header_crc(out, salt).to_le_bytes());
-    out.extend_from_slice(bytes);
-    out.resize(framed_bytes(bytes.len()), 0);
+    let crc = header_crc(out.get(start..).unwrap_or_default(), salt);
+    out.extend_from_slice(&crc.to_le_bytes());
 }
 
 fn header_crc(covered: &[u8], salt: u64) -> u32 {

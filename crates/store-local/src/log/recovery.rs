@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::LogError;
 use super::format::{self, ALIGN, BatchHeader, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
-use super::segment::{BadName, Closed, Name, Segment};
+use super::segment::{self, BadName, Closed, Name, Segment};
 use super::spares::Spares;
 use super::{LogOptions, Replay};
 use crate::disk::{self, Disk, DiskFile, How, as_u64};
@@ -112,8 +112,15 @@ fn read_segments(
             if *follower != end.next {
                 return Err(image.damaged(end, "the next segment does not go on from here"));
             }
+            if !image.is_sealed(end) {
+                // We died between the beginning of the next segment and the seal.
+                segment::seal(&*image.file, &image.path, &image.header, used, end.next)?;
+            }
             closed.push_back(Closed { first: *first, bytes: image.header.bytes, used });
             continue;
+        }
+        if image.is_sealed(end) {
+            return Err(image.damaged(end, "the next segment is missing"));
         }
         if image.later(end).is_some() {
             return Err(image.damaged(end, "a later batch stands behind it"));
@@ -197,6 +204,11 @@ impl Image {
     fn later(&self, end: End) -> Option<usize> {
         let mut places = (end.at..self.bytes.len()).step_by(ALIGN);
         places.find(|at| self.header_at(*at).is_some_and(|header| header.sequence > end.next))
+    }
+
+    fn is_sealed(&self, end: End) -> bool {
+        let seal = format::seal(self.header.salt, end.next);
+        self.bytes.get(end.at..).is_some_and(|rest| rest.starts_with(&seal))
     }
 
     fn header_at(&self, at: usize) -> Option<BatchHeader> {

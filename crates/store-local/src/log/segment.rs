@@ -1,11 +1,10 @@
 //! Segments by name: which file of the folder is what, and how a prepared file becomes the next segment.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::LogError;
-use super::format::SegmentHeader;
-use crate::disk::{Disk, DiskFile, How};
+use super::format::{self, SegmentHeader};
+use crate::disk::{Disk, DiskFile, How, as_u64};
 
 /// A segment that is open for appending.
 #[derive(Debug)]
@@ -15,6 +14,13 @@ pub(super) struct Segment {
     pub(super) header: SegmentHeader,
     /// Where the next batch goes.
     pub(super) at: u64,
+}
+
+impl Segment {
+    /// Whether a batch fits in, and a seal behind it.
+    pub(super) fn has_room(&self, framed: usize) -> bool {
+        self.at.saturating_add(as_u64(framed + format::SEAL_BYTES)) <= self.header.bytes
+    }
 }
 
 /// A segment behind the one that is written to.
@@ -70,12 +76,31 @@ pub(super) fn activate(disk: &dyn Disk, folder: &Path, from: Name, header: Segme
     let (old, path) = (from.in_folder(folder), Name::Segment(header.first).in_folder(folder));
     let bytes = header.encode();
     let file = disk.open(&old, How::Existing).map_err(LogError::io("open", &old))?;
-    let written = file.write_at(&bytes, 0).map_err(LogError::io("write", &old))?;
-    if written < bytes.len() {
-        return Err(LogError::io("write", &old)(io::ErrorKind::WriteZero.into()));
-    }
+    write_once(&*file, &old, &bytes, 0)?;
     file.sync_data().map_err(LogError::io("sync", &old))?;
     disk.rename(&old, &path).map_err(LogError::io("rename", &old))?;
     disk.sync_folder(folder).map_err(LogError::io("sync", folder))?;
-    Ok(Segment { path, file, header, at: u64::try_from(bytes.len()).unwrap_or(u64::MAX) })
+    Ok(Segment { path, file, header, at: as_u64(bytes.len()) })
+}
+
+/// Notes at the end of a segment that the batch with this number is in the next one, so that a log whose last segment went
+/// missing is noticed.
+pub(super) fn seal(
+    file: &dyn DiskFile,
+    path: &Path,
+    header: &SegmentHeader,
+    at: u64,
+    next: u64,
+) -> Result<(), LogError> {
+    write_once(file, path, &format::seal(header.salt, next), at)?;
+    file.sync_data().map_err(LogError::io("sync", path))
+}
+
+/// One write, which takes everything or has failed.
+pub(super) fn write_once(file: &dyn DiskFile, path: &Path, bytes: &[u8], offset: u64) -> Result<(), LogError> {
+    let written = file.write_at(bytes, offset).map_err(LogError::io("write", path))?;
+    if written < bytes.len() {
+        return Err(LogError::ShortWrite { path: path.to_owned(), offset, wanted: bytes.len(), written });
+    }
+    Ok(())
 }

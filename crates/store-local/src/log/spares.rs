@@ -166,7 +166,9 @@ impl Shared {
         let mut renamed = Vec::new();
         let mut changed = false;
         let mut outcome = Ok(());
-        while let Some((segment, bytes)) = self.shelf().released.pop() {
+        let released = std::mem::take(&mut self.shelf().released);
+        let mut released = released.into_iter();
+        for (segment, bytes) in released.by_ref() {
             let kept = self.shelf().ready.len() + renamed.len();
             let step = if bytes == self.options.segment_bytes && kept < self.options.spares_max {
                 let spare = Name::Spare(self.number());
@@ -186,6 +188,7 @@ impl Shared {
                 Ok(()) => {}
             }
         }
+        self.shelf().released.extend(released);
         if changed {
             self.sync_names()?;
         }
