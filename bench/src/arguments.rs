@@ -5,9 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// What `--help` prints behind the program's name.
-pub const USAGE: &str = "[--quick] [--json FILE] [--strict]
+pub const USAGE: &str = "[--quick] [--long] [--json FILE] [--strict]
 
   --quick      a short run that shows it works; its figures mean little
+  --long       a run of many minutes with much more data, where a benchmark has one
   --json FILE  write the figures to FILE as well
   --strict     end with exit code 1 if a bar is missed
   --help       print this";
@@ -17,6 +18,8 @@ pub const USAGE: &str = "[--quick] [--json FILE] [--strict]
 pub struct Arguments {
     /// A short run.
     pub quick: bool,
+    /// A long run.
+    pub long: bool,
     /// Where to write the figures as JSON.
     pub json: Option<PathBuf>,
     /// Whether a missed bar is a failure.
@@ -53,6 +56,7 @@ impl Arguments {
         while let Some(flag) = flags.next() {
             match flag.to_str() {
                 Some("--quick") => arguments.quick = true,
+                Some("--long") => arguments.long = true,
                 Some("--strict") => arguments.strict = true,
                 Some("--help" | "-h") => arguments.help = true,
                 Some("--json") => arguments.json = Some(flags.next().ok_or(ArgumentError::NoFile)?.into()),

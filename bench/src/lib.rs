@@ -9,6 +9,7 @@ pub mod machine;
 pub mod ours;
 pub mod payload;
 pub mod peers;
+pub mod raw;
 pub mod report;
 pub mod sample;
 

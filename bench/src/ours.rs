@@ -18,7 +18,7 @@ use ekiden_core::task::{Spec, Task, TaskEnvelope};
 use ekiden_core::transition::Start;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{MemoryStore, StoreExt};
+use ekiden_store::{MemoryStore, Store, StoreExt};
 
 use crate::ledger::{Ledger, Stopwatch};
 use crate::{Outcome, payload};
@@ -126,7 +126,6 @@ pub async fn start_latencies(tasks: usize, pace: Duration) -> Outcome<Vec<Durati
 const FILL_BATCH: usize = 16;
 
 /// A store in which a number of tasks wait, to measure what a claim costs.
-#[derive(Debug)]
 pub struct Backlog {
     bed: Bed,
     entropy: Entropy,
@@ -134,11 +133,16 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// A store with so many waiting tasks.
+    /// A memory store with so many waiting tasks.
     pub async fn of(waiting: usize) -> Outcome<Self> {
-        let mut backlog = Self { bed: Bed::new()?, entropy: Entropy::from_system(), made: 0 };
-        backlog.add(waiting).await?;
+        let mut backlog = Self::on(Arc::new(MemoryStore::new()))?;
+        backlog.add(waiting, FILL_BATCH).await?;
         Ok(backlog)
+    }
+
+    /// A store with what it has.
+    pub fn on(store: Arc<dyn Store>) -> Outcome<Self> {
+        Ok(Self { bed: Bed::new(store)?, entropy: Entropy::from_system(), made: 0 })
     }
 
     /// How long claims of so many tasks took, each. Between them what was claimed is settled and replaced, so that as
@@ -156,15 +160,27 @@ impl Backlog {
             for task in claimed.tasks {
                 self.bed.settle(task, self.entropy.op_id(SystemClock.now())).await?;
             }
-            self.add(limit).await?;
+            self.add(limit, FILL_BATCH).await?;
         }
         Ok(times)
     }
 
-    async fn add(&mut self, tasks: usize) -> Outcome<()> {
+    /// Carries so many tasks through their lives, some at once.
+    pub async fn finish(&mut self, tasks: usize, at_once: usize) -> Outcome<()> {
+        for _ in 0..tasks.div_ceil(at_once) {
+            self.add(at_once, at_once).await?;
+            let claim = self.bed.claim(at_once, &mut self.entropy);
+            let claimed = self.bed.store.claim(claim).await?.tasks;
+            self.bed.settle_all(&claimed, &mut self.entropy).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds waiting tasks, some a call.
+    pub async fn add(&mut self, tasks: usize, at_once: usize) -> Outcome<()> {
         let until = self.made + tasks;
         while self.made < until {
-            let batch = self.made..until.min(self.made + FILL_BATCH);
+            let batch = self.made..until.min(self.made + at_once);
             self.made = batch.end;
             let now = SystemClock.now();
             let plan = |number| {
@@ -181,9 +197,8 @@ impl Backlog {
 }
 
 /// A store and the names that all tasks share.
-#[derive(Debug)]
 struct Bed {
-    store: MemoryStore,
+    store: Arc<dyn Store>,
     namespace: Namespace,
     pool: PoolName,
     kind: Kind,
@@ -192,9 +207,9 @@ struct Bed {
 }
 
 impl Bed {
-    fn new() -> Outcome<Self> {
+    fn new(store: Arc<dyn Store>) -> Outcome<Self> {
         Ok(Self {
-            store: MemoryStore::new(),
+            store,
             namespace: Namespace::new("default")?,
             pool: PoolName::new("bench")?,
             kind: Kind::new("no-op")?,
@@ -231,6 +246,46 @@ impl Bed {
         self.store.run_seen(&plan, id, SystemClock.now(), View::default().with(claimed)).await?;
         Ok(())
     }
+
+    /// Settles many in one call, which reads them again.
+    async fn settle_all(&self, claimed: &[Versioned], entropy: &mut Entropy) -> Outcome<()> {
+        let now = SystemClock.now();
+        let mut plans = Vec::with_capacity(claimed.len());
+        for claimed in claimed {
+            let event = Event::Succeeded { token: Token(task(claimed)?.state.execution_no), result: None };
+            plans.push((entropy.op_id(now), Happen { task: claimed.key.clone(), event }));
+        }
+        for done in self.store.run_all(&plans, now).await {
+            done?;
+        }
+        Ok(())
+    }
+}
+
+/// Lives a second on a store: so many callers, each of whom hands a task in, claims one and settles it, one step behind another.
+pub async fn lives_a_second(store: Arc<dyn Store>, callers: usize, tasks: usize) -> Outcome<f64> {
+    let bed = Arc::new(Bed::new(store)?);
+    let start = Instant::now();
+    let mut running = Vec::new();
+    for caller in 0..callers {
+        let bed = bed.clone();
+        let mut entropy = Entropy::from_seed(u64::try_from(caller)?);
+        running.push(tokio::spawn(async move {
+            for number in (caller..tasks).step_by(callers) {
+                let plan = bed.plan(payload::of(number), &mut entropy);
+                bed.store.run(&plan, entropy.op_id(SystemClock.now()), SystemClock.now()).await?;
+                let claimed = bed.store.claim(bed.claim(1, &mut entropy)).await?.tasks.pop();
+                let claimed = claimed.ok_or("whoever hands a task in finds one")?;
+                bed.settle(claimed, entropy.op_id(SystemClock.now())).await?;
+            }
+            Outcome::Ok(())
+        }));
+    }
+    for caller in running {
+        caller.await??;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a count of tasks is far below 2^52")]
+    Ok(tasks as f64 / start.elapsed().as_secs_f64())
 }
 
 fn task(versioned: &Versioned) -> Outcome<&Arc<Task>> {

@@ -8,6 +8,8 @@ mod snapshot;
 mod verify;
 mod write;
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -43,6 +45,9 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const FORMAT: u64 = 1;
 
 const FILE: &str = "checkpoint.redb";
+
+/// What a new file is called until it is whole.
+const DRAFT: &str = "checkpoint.new";
 
 /// What changed since the checkpoint, by key.
 pub(crate) type Changes = HashMap<Key, Changed>;
@@ -80,15 +85,22 @@ impl Checkpoint {
     /// Opens the file in this folder, or makes it.
     pub(crate) fn open(disk: Arc<dyn Disk>, folder: &Path, cache_bytes: usize) -> Result<Self, StoreError> {
         let path = folder.join(FILE);
-        let database = open_database(disk.as_ref(), &path, cache_bytes)?;
-        disk.sync_folder(folder).map_err(|source| error::io(folder, source))?;
-        Ok(Self { disk, path, cache_bytes, database: RwLock::new(Some(Arc::new(database))) })
+        let names = disk.list(folder).map_err(|source| error::io(folder, source))?;
+        if !names.iter().any(|name| name == FILE) {
+            make(&disk, folder, &path)?;
+        }
+        let checkpoint = Self { disk, path, cache_bytes, database: RwLock::new(None) };
+        checkpoint.reopen()?;
+        Ok(checkpoint)
     }
 
     /// A view that stays as it is, of the latest commit.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        let transaction = self.database()?.begin_read().map_err(|source| self.error(source))?;
-        Snapshot::new(self.path.clone(), transaction)
+        let database = self.database()?;
+        guarded(&self.path, || {
+            let transaction = database.begin_read().map_err(|source| self.error(source))?;
+            Snapshot::new(self.path.clone(), transaction)
+        })
     }
 
     /// Opens the file again after an I/O error.
@@ -115,11 +127,41 @@ impl Checkpoint {
     }
 }
 
+/// Makes a new file under another name, and gives it its own when it is whole: a crash in between leaves none.
+fn make(disk: &Arc<dyn Disk>, folder: &Path, path: &Path) -> Result<(), StoreError> {
+    let draft = folder.join(DRAFT);
+    match disk.remove(&draft) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(error::io(&draft, source)),
+        _ => {}
+    }
+    let file = disk.open(&draft, How::New).map_err(|source| error::io(&draft, source))?;
+    let database = Database::builder().create_with_backend(backend::Backend(file));
+    let database = database.map_err(|source| redb_error(&draft, source))?;
+    let new = Checkpoint {
+        disk: disk.clone(),
+        path: draft.clone(),
+        cache_bytes: 0,
+        database: RwLock::new(Some(Arc::new(database))),
+    };
+    new.write(&Changes::new(), 0, 0)?;
+    new.close();
+    let file = disk.open(&draft, How::Existing).map_err(|source| error::io(&draft, source))?;
+    file.sync_data().map_err(|source| error::io(&draft, source))?;
+    disk.rename(&draft, path).map_err(|source| error::io(&draft, source))?;
+    disk.sync_folder(folder).map_err(|source| error::io(folder, source))
+}
+
 fn open_database(disk: &dyn Disk, path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
-    let file = disk.open(path, How::OrNew).map_err(|source| error::io(path, source))?;
+    let file = disk.open(path, How::Existing).map_err(|source| error::io(path, source))?;
     let mut builder = Database::builder();
     builder.set_cache_size(cache_bytes);
-    builder.create_with_backend(backend::Backend(file)).map_err(|source| redb_error(path, source))
+    guarded(path, || builder.create_with_backend(backend::Backend(file)).map_err(|source| redb_error(path, source)))
+}
+
+/// redb trusts its pages and panics when they make no sense; to us that is damage like any other.
+fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(error::damaged(path.display(), "its pages make no sense")))
 }
 
 /// redb's errors, by what a caller can do.

@@ -10,6 +10,7 @@ use ekiden_core::reason::ReasonCode;
 use ekiden_store::StoreError;
 
 use crate::checkpoint::Changed;
+use crate::committer::with_source;
 use crate::desk::Frozen;
 use crate::reserve;
 use crate::shared::Shared;
@@ -21,10 +22,11 @@ const LEAVE_AT_ONCE: usize = 256;
 pub(crate) fn run(shared: &Shared) {
     loop {
         let goes_on = rest(shared);
-        if shared.spares.is_wanting()
-            && let Err(error) = shared.spares.prepare()
-        {
-            tracing::warn!(error = crate::committer::with_source(&error), "no spare segment could be made");
+        if shared.spares.is_wanting() {
+            if let Err(error) = shared.spares.prepare() {
+                tracing::warn!(error = with_source(&error), "no spare segment could be made");
+            }
+            shared.room.notify_waiters();
         }
         if goes_on || shared.options.checkpoint_on_close {
             match write(shared) {

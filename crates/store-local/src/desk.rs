@@ -247,7 +247,7 @@ impl Desk {
     /// Whether new tasks have to wait for the checkpoint.
     pub(crate) fn is_behind(&self, options: &Options) -> bool {
         let writing = self.writing.as_ref().map_or(0, |frozen| frozen.bytes);
-        self.is_running() && self.changes_bytes + writing > options.unwritten_bytes_max
+        self.changes_bytes + writing > options.unwritten_bytes_max
     }
 
     /// Whether a checkpoint should not wait for its time.

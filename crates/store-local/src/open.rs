@@ -19,7 +19,7 @@ use crate::desk::Desk;
 use crate::disk::{Disk, SystemDisk};
 use crate::log::{Log, LogError, LogOptions};
 use crate::shared::Shared;
-use crate::{checkpointer, committer, error};
+use crate::{checkpointer, committer, error, reserve};
 
 /// How a store keeps its folder.
 #[derive(Clone, Debug)]
@@ -43,12 +43,12 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// For a machine of today: segments of 16 MiB; a checkpoint every 200 ms, which is what a reopen has to read again at most;
+    /// For a machine of today: segments of 32 MiB; a checkpoint every 200 ms, which is what a reopen has to read again at most;
     /// 128 MiB of changes that wait; 32 MiB of bodies, 32 MiB of cache and 16 MiB of reserve.
     fn default() -> Self {
         Self {
             disk: Arc::new(SystemDisk),
-            segment_bytes: 16 << 20,
+            segment_bytes: 32 << 20,
             checkpoint_every: Duration::from_millis(200),
             checkpoint_on_close: true,
             unwritten_bytes_max: 128 << 20,
@@ -73,13 +73,15 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
     let log_folder = folder.join("log");
     disk.create_folder(&log_folder).map_err(|source| error::io(&log_folder, source))?;
     let salt = Entropy::from_system().next_u64();
-    let log_options = LogOptions { segment_bytes: options.segment_bytes, ..LogOptions::new(salt) };
+    let log_options =
+        LogOptions { segment_bytes: options.segment_bytes, spares_wanted: 2, spares_max: 6, ..LogOptions::new(salt) };
     let log = Log::open(disk, &log_folder, log_options, sequence, &mut |_, batch| replay.batch(batch))
         .map_err(|error| log_error(&log_folder, error))?;
     let changes = replay.changes;
     let desk = Desk::new(shelf, changes, log.last() + 1);
     let shared = Arc::new(Shared::new(desk, log, checkpoint, options, folder.to_owned(), lock));
-    crate::reserve::keep(&shared);
+    shared.spares.prepare().map_err(|error| log_error(&log_folder, error))?;
+    reserve::keep(&shared);
     let threads = committer::start(shared.clone()).and_then(|committer| checkpointer::start(shared.clone(), committer));
     Ok((shared.clone(), threads.map_err(|source| error::io(folder, source))?))
 }

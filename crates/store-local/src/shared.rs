@@ -113,7 +113,8 @@ impl Shared {
         !self.spares.has_reserve() || self.is_checkpoint_full.load(Ordering::Relaxed)
     }
 
-    /// Lets new tasks wait until the checkpoint has caught up, so that memory and log stay bounded.
+    /// Lets new tasks wait until the checkpoint has caught up, so that memory and log stay bounded, and until a spare segment is
+    /// there, so that what remains of the last one is left to tasks that are here.
     pub(crate) async fn room(&self, ops: &[Op]) {
         if !ops.iter().any(is_growth) {
             return;
@@ -121,12 +122,17 @@ impl Shared {
         loop {
             let mut freed = std::pin::pin!(self.room.notified());
             freed.as_mut().enable();
-            if self.is_full() || !self.desk().is_behind(&self.options) {
+            if self.is_full() || !self.is_behind() {
                 return;
             }
             self.want_upkeep();
             freed.await;
         }
+    }
+
+    fn is_behind(&self) -> bool {
+        let desk = self.desk();
+        desk.is_running() && (desk.is_behind(&self.options) || self.spares.ready() == 0)
     }
 
     /// Carries ops out in the index and leaves the changes to the committer. What callers are told must wait.

@@ -10,7 +10,7 @@ use ekiden_store::StoreError;
 use ekiden_store::shelf::Shelf;
 use redb::{ReadTransaction, ReadableDatabase, ReadableTable};
 
-use super::{CARDS, COUNTS, Changes, Checkpoint, FORMAT, META, OTHERS, keys};
+use super::{CARDS, COUNTS, Checkpoint, FORMAT, META, OTHERS, guarded, keys};
 use crate::codec::{Unreadable, check_writable, kind_of, read_card, read_other, unseal};
 use crate::error;
 
@@ -25,14 +25,13 @@ pub(crate) struct Loaded {
 pub(crate) type RestCount = (Namespace, PoolName, Phase, u64);
 
 impl Checkpoint {
-    /// Reads what the index needs. A new file gets its tables first.
+    /// Reads what the index needs.
     pub(crate) fn load(&self) -> Result<Loaded, StoreError> {
-        let mut transaction = self.database()?.begin_read().map_err(|source| self.error(source))?;
-        if transaction.open_table(META).is_err() {
-            drop(transaction);
-            self.write(&Changes::new(), 0, 0)?;
-            transaction = self.database()?.begin_read().map_err(|source| self.error(source))?;
-        }
+        guarded(&self.path, || self.load_all())
+    }
+
+    fn load_all(&self) -> Result<Loaded, StoreError> {
+        let transaction = self.database()?.begin_read().map_err(|source| self.error(source))?;
         let meta = transaction.open_table(META).map_err(|source| self.error(source))?;
         let number = |name: &str| -> Result<u64, StoreError> {
             let found = meta.get(name).map_err(|source| self.error(source))?;

@@ -18,7 +18,7 @@ use ekiden_store::{DueEntry, ListOrder, StoreError};
 use redb::{ReadOnlyTable, ReadTransaction};
 
 use super::keys::{self, List};
-use super::{LISTS, PAYLOADS, TASKS, redb_error};
+use super::{LISTS, PAYLOADS, TASKS, guarded, redb_error};
 use crate::codec::{Card, Reader, Unreadable, check_writable, read_body, read_card, unseal};
 use crate::error;
 
@@ -48,6 +48,10 @@ impl Snapshot {
 
     /// A task as the checkpoint has it.
     pub(crate) fn task(&self, key: &Key) -> Result<Option<(Arc<Task>, Stamp)>, StoreError> {
+        guarded(&self.path, || self.read_task(key))
+    }
+
+    fn read_task(&self, key: &Key) -> Result<Option<(Arc<Task>, Stamp)>, StoreError> {
         let bytes = keys::task(key);
         let Some(value) = self.tasks.get(bytes.as_slice()).map_err(|source| redb_error(&self.path, source))? else {
             return Ok(None);
@@ -119,9 +123,9 @@ impl Snapshot {
                 .collect()
         };
         let mut found = Resting::default();
-        for list in lists {
-            self.extend(&mut found, &list.prefix(namespace), order, after)?;
-        }
+        guarded(&self.path, || {
+            lists.iter().try_for_each(|list| self.extend(&mut found, &list.prefix(namespace), order, after))
+        })?;
         match order {
             ListOrder::OldestFirst => found.places.sort_unstable(),
             ListOrder::NewestFirst => found.places.sort_unstable_by(|one, other| other.cmp(one)),
@@ -176,6 +180,10 @@ impl Snapshot {
         if index != DueIndex::Purge {
             return Ok(Vec::new());
         }
+        guarded(&self.path, || self.read_due(namespace, until, limit))
+    }
+
+    fn read_due(&self, namespace: &Namespace, until: Timestamp, limit: usize) -> Result<Vec<DueEntry>, StoreError> {
         let prefix = List::Purge.prefix(namespace.as_str());
         let end = keys::behind(&prefix);
         let range = self.lists.range::<&[u8]>(prefix.as_slice()..end.as_slice());

@@ -9,7 +9,7 @@ use ekiden_store::{Finding, StoreError};
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
 use super::load::key_of;
-use super::{CARDS, Checkpoint, LISTS, Snapshot, TASKS};
+use super::{CARDS, Checkpoint, LISTS, Snapshot, TASKS, guarded};
 use crate::codec::{Card, read_card, unseal};
 
 /// 1,000 findings: whoever has more than these knows what to do.
@@ -18,6 +18,10 @@ const FINDINGS_MAX: usize = 1_000;
 impl Checkpoint {
     /// Every record that cannot be read, or whose card or lists do not follow from it.
     pub(crate) fn verify(&self) -> Result<Vec<Finding>, StoreError> {
+        guarded(&self.path, || self.verify_all())
+    }
+
+    fn verify_all(&self) -> Result<Vec<Finding>, StoreError> {
         let transaction = self.database()?.begin_read().map_err(|source| self.error(source))?;
         let tasks = transaction.open_table(TASKS).map_err(|source| self.error(source))?;
         let cards = transaction.open_table(CARDS).map_err(|source| self.error(source))?;

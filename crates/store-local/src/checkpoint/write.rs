@@ -11,12 +11,16 @@ use hashbrown::HashMap;
 use redb::{Durability, ReadableTable, Table, WriteTransaction};
 
 use super::keys::{self, List};
-use super::{CARDS, COUNTS, Changed, Changes, Checkpoint, FORMAT, LISTS, META, OTHERS, PAYLOADS, TASKS};
+use super::{CARDS, COUNTS, Changed, Changes, Checkpoint, FORMAT, LISTS, META, OTHERS, PAYLOADS, TASKS, guarded};
 use crate::codec::{self, Card, PAYLOAD_INLINE_MAX, put_body, put_card, read_card, seal, unseal};
 
 impl Checkpoint {
     /// Makes the changes durable: the checkpoint then has everything up to this batch of the log.
     pub(crate) fn write(&self, changes: &Changes, sequence: u64, revision: u64) -> Result<(), StoreError> {
+        guarded(&self.path, || self.write_all(changes, sequence, revision))
+    }
+
+    fn write_all(&self, changes: &Changes, sequence: u64, revision: u64) -> Result<(), StoreError> {
         let mut transaction = self.database()?.begin_write().map_err(|source| self.error(source))?;
         // A reopen after a crash then reads the allocator's state instead of walking all trees.
         transaction.set_quick_repair(true);

@@ -1,0 +1,237 @@
+//! Ekiden on the local store, every answer synced: lives a second beside a raw log that writes the same batches, what a
+//! million waiting tasks cost in memory, at a claim and at a reopen after a kill. `bench/README.md` says what each figure means.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ekiden_bench::Outcome;
+use ekiden_bench::arguments::{Arguments, USAGE};
+use ekiden_bench::machine::Machine;
+use ekiden_bench::ours::{Backlog, lives_a_second};
+use ekiden_bench::raw::{self, NotingDisk};
+use ekiden_bench::report::{Figure, Report};
+use ekiden_bench::sample::{median, nanos};
+use ekiden_store::Store;
+use ekiden_store_local::{LocalStore, Options};
+
+const RAW: &str = "raw log, same batches";
+
+/// 16 tasks a claim: what a runner with 16 free slots asks for.
+const CLAIM_LIMIT: usize = 16;
+
+/// 256 tasks a call: filling is not what is measured.
+const FILL_AT_ONCE: usize = 256;
+
+/// The payload of every task, which is not in memory but is taken off all the same.
+const PAYLOAD_BYTES: f64 = 100.0;
+
+/// How much is measured.
+struct Effort {
+    /// Rounds that count, odd so that the median is one of them.
+    rounds: usize,
+    /// Lives with 64 callers, and with one.
+    lives: [usize; 2],
+    /// Tasks that wait.
+    waiting: usize,
+    /// Tasks that ended before.
+    ended: usize,
+    /// Claims of a try.
+    claims: usize,
+}
+
+const FULL: Effort = Effort { rounds: 5, lives: [100_000, 2_000], waiting: 1_000_000, ended: 0, claims: 500 };
+const QUICK: Effort = Effort { rounds: 1, lives: [20_000, 500], waiting: 50_000, ended: 0, claims: 100 };
+const LONG: Effort = Effort { ended: 10_000_000, rounds: 1, ..FULL };
+
+fn main() -> ExitCode {
+    let flags: Vec<_> = std::env::args_os().skip(1).collect();
+    let outcome = match flags.as_slice() {
+        [mode, folder, rest @ ..] if mode == "--fill" => fill(Path::new(folder), rest).map(|()| ExitCode::SUCCESS),
+        [mode, folder, rest @ ..] if mode == "--open" => open(Path::new(folder), rest).map(|()| ExitCode::SUCCESS),
+        _ => match Arguments::parse(flags) {
+            Ok(arguments) => run(&arguments),
+            Err(error) => {
+                eprintln!("error: {error}");
+                return ExitCode::from(2);
+            }
+        },
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn runtime() -> Outcome<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_time().build()?)
+}
+
+/// Measures, prints, writes.
+fn run(arguments: &Arguments) -> Outcome<ExitCode> {
+    if arguments.help {
+        println!("local {USAGE}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let effort = match (arguments.quick, arguments.long) {
+        (true, _) => QUICK,
+        (false, true) => LONG,
+        (false, false) => FULL,
+    };
+    let machine = Machine::here();
+    let mut figures = Vec::new();
+    figures.extend(lives(&effort)?);
+    figures.extend(many(&effort)?);
+    let report = Report::new(machine, arguments.quick, figures);
+    print!("{}", report.table());
+    if let Some(file) = &arguments.json {
+        report.write(file)?;
+    }
+    let failed = arguments.strict && report.missed().next().is_some();
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// A folder for one try, on the disk that the repository is on: what is in memory cannot be synced.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Outcome<Self> {
+        let path = std::env::current_exe()?.with_file_name(format!("bench-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn lives(effort: &Effort) -> Outcome<[Figure; 3]> {
+    let [mut many, mut many_raw, mut one, mut one_raw, mut shared] = [const { Vec::new() }; 5];
+    for _ in 0..effort.rounds {
+        let [with_64, with_1] = effort.lives;
+        let (ours, raw, syncs) = one_try(64, with_64)?;
+        many.push(ours);
+        many_raw.push(raw);
+        shared.push(syncs);
+        let (ours, raw, _) = one_try(1, with_1)?;
+        one.push(1e6 / ours);
+        one_raw.push(1e6 / raw);
+    }
+    let (many, many_raw, one, one_raw) = (median(&many), median(&many_raw), median(&one), median(&one_raw));
+    Ok([
+        Figure::new("lifecycle.64", many, "tasks/s").beside(RAW, many_raw).held_to("≥ 0.25", many >= 0.25 * many_raw),
+        Figure::new("lifecycle.1", one, "µs").beside(RAW, one_raw).held_to("≤ 2.5", one <= 2.5 * one_raw),
+        Figure::new("syncs.64", median(&shared), "lives a sync"),
+    ])
+}
+
+/// Lives a second with so many callers, those that the raw log reaches with the same batches, and lives a sync.
+fn one_try(callers: usize, tasks: usize) -> Outcome<(f64, f64, f64)> {
+    eprintln!("measuring lifecycle.{callers} …");
+    let folder = Folder::new("lives")?;
+    let disk = Arc::new(NotingDisk::default());
+    let options = Options { disk: disk.clone(), ..Options::default() };
+    let store: Arc<dyn Store> = Arc::new(LocalStore::open(&folder.0.join("data"), options)?);
+    let runtime = runtime()?;
+    // Threads and memory are there when it begins.
+    runtime.block_on(lives_a_second(store.clone(), callers, tasks / 10))?;
+    disk.take();
+    let ours = runtime.block_on(lives_a_second(store.clone(), callers, tasks))?;
+    let batches = disk.take();
+    runtime.block_on(store.close())?;
+    let raw = raw::replay(&folder.0, &batches)?;
+    #[expect(clippy::cast_precision_loss, reason = "a count of tasks is far below 2^52")]
+    Ok((ours, tasks as f64 / raw.as_secs_f64(), tasks as f64 / batches.len() as f64))
+}
+
+fn many(effort: &Effort) -> Outcome<Vec<Figure>> {
+    let thousand = Folder::new("thousand")?;
+    let [_, claim_1k] = kill_and_reopen(&thousand.0, 1_000, 0, effort.claims)?.1;
+    let million = Folder::new("million")?;
+    let (memory, [reopen, claim_1m]) = kill_and_reopen(&million.0, effort.waiting, effort.ended, effort.claims)?;
+    let memory = memory - PAYLOAD_BYTES;
+    Ok(vec![
+        Figure::new("memory.task", memory, "bytes").held_to("≤ 400", memory <= 400.0),
+        Figure::new("reopen.1m", reopen, "s").held_to("≤ 3", reopen <= 3.0),
+        Figure::new("claim.1k", claim_1k, "ns"),
+        Figure::new("claim.1m", claim_1m, "ns").held_to("≤ 1.3 × claim.1k", claim_1m <= 1.3 * claim_1k),
+    ])
+}
+
+/// Fills a store in a process of its own, kills that, and opens it in another: bytes of memory a waiting task, then seconds to
+/// open and nanoseconds a claim.
+fn kill_and_reopen(folder: &Path, waiting: usize, ended: usize, claims: usize) -> Outcome<(f64, [f64; 2])> {
+    eprintln!("measuring with {waiting} waiting and {ended} ended tasks …");
+    let (mut child, lines) = start("--fill", folder, &[waiting, ended])?;
+    child.kill()?;
+    child.wait()?;
+    let [memory] = numbers(&lines)?;
+    let (mut child, lines) = start("--open", folder, &[claims])?;
+    child.wait()?;
+    Ok((memory, numbers(&lines)?))
+}
+
+/// Starts this program once more, and reads the line that it prints when it is done.
+fn start(mode: &str, folder: &Path, numbers: &[usize]) -> Outcome<(Child, String)> {
+    let mut program = Command::new(std::env::current_exe()?);
+    program.arg(mode).arg(folder).args(numbers.iter().map(usize::to_string));
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("the child has an output")?).read_line(&mut line)?;
+    Ok((child, line))
+}
+
+fn numbers<const N: usize>(line: &str) -> Outcome<[f64; N]> {
+    let numbers: Vec<f64> = serde_json::from_str(line).map_err(|error| format!("the child printed {line:?}: {error}"))?;
+    numbers.try_into().map_err(|_| format!("the child printed {line:?}").into())
+}
+
+fn number(from: &[OsString], at: usize) -> Outcome<usize> {
+    Ok(from.get(at).and_then(|text| text.to_str()).ok_or("a number is missing")?.parse()?)
+}
+
+/// Fills a store, says what a waiting task takes of memory, and waits to be killed.
+fn fill(folder: &Path, rest: &[OsString]) -> Outcome<()> {
+    let (waiting, ended) = (number(rest, 0)?, number(rest, 1)?);
+    let store = Arc::new(LocalStore::open(&folder.join("data"), Options::default())?);
+    let runtime = runtime()?;
+    let mut backlog = Backlog::on(store)?;
+    runtime.block_on(backlog.finish(ended, FILL_AT_ONCE))?;
+    let before = resident_bytes()?;
+    runtime.block_on(backlog.add(waiting, FILL_AT_ONCE))?;
+    // The checkpoint follows within some hundred milliseconds, and lets memory go.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    #[expect(clippy::cast_precision_loss, reason = "bytes of memory are far below 2^52")]
+    let bytes = resident_bytes()?.saturating_sub(before) as f64 / waiting as f64;
+    println!("[{bytes}]");
+    std::io::stdout().flush()?;
+    // Until somebody kills this process.
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}
+
+/// Opens a store and claims from it.
+fn open(folder: &Path, rest: &[OsString]) -> Outcome<()> {
+    let claims = number(rest, 0)?;
+    let start = Instant::now();
+    let store = Arc::new(LocalStore::open(&folder.join("data"), Options::default())?);
+    let opened = start.elapsed().as_secs_f64();
+    let times = runtime()?.block_on(Backlog::on(store)?.claim_times(claims, CLAIM_LIMIT))?;
+    println!("{}", serde_json::to_string(&[opened, median(&nanos(&times))])?);
+    Ok(())
+}
+
+/// What of this process is in memory.
+fn resident_bytes() -> Outcome<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("the kernel tells what is resident")?;
+    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kilobytes * 1_024)
+}

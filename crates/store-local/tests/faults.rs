@@ -1,0 +1,179 @@
+//! What the local store survives: failing calls, power cuts, a full disk, flipped bits, and programs of another time. The
+//! log's own laws are tested beside it; here it is the whole store that must keep its word.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+
+mod ward;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_core::reason::ReasonCode;
+use ekiden_store::{CheckDepth, Happened, Store};
+use ekiden_store_local::disk::Disk;
+use ekiden_store_local::disk::fake::{Call, FakeDisk, Fault};
+use ekiden_store_local::disk::planted::{PlantedBug, PlantedDisk};
+use ekiden_store_local::{LocalStore, Options};
+use ward::{FOLDER, Ward, block_on, options, seeds};
+
+/// Works until something fails or the rounds are over, loses power, and looks at what is left; several times.
+fn lives(seed: u64, bug: Option<PlantedBug>, fault: impl Fn(&FakeDisk, u64)) -> Result<(), String> {
+    let mut disk = FakeDisk::new(seed);
+    let mut ward = Ward::new(seed);
+    for life in 0..4 {
+        fault(&disk, life);
+        let under: Arc<dyn Disk> = Arc::new(disk.clone());
+        let under = match bug {
+            Some(bug) => Arc::new(PlantedDisk::new(under, bug)),
+            None => under,
+        };
+        if let Ok(store) = LocalStore::open(Path::new(FOLDER), options(under)) {
+            block_on(ward.work(&store, 30));
+            disk.fail_no_more();
+            disk = disk.power_cut(seed ^ life);
+            drop(store);
+        } else {
+            disk.fail_no_more();
+            disk = disk.power_cut(seed ^ life);
+        }
+        let opened = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone())));
+        let store = opened.map_err(|error| format!("seed {seed}, life {life}: {error}"))?;
+        block_on(ward.look(&store)).map_err(|what| format!("seed {seed}, life {life}: {what}"))?;
+        let findings = block_on(store.check(CheckDepth::Full)).unwrap();
+        if !findings.is_empty() {
+            return Err(format!("seed {seed}, life {life}: {findings:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// What was answered survives any power cut.
+#[test]
+fn random_power_cuts_lose_nothing_that_was_answered() {
+    for seed in seeds(150) {
+        lives(seed, None, |_, _| {}).unwrap();
+    }
+}
+
+/// Each bug that a disk, or a store that trusts it too much, could have is seen by the test above.
+#[test]
+fn planted_bugs_are_caught_by_power_cuts() {
+    for bug in [PlantedBug::SyncDoesNothing, PlantedBug::SyncHappensLate, PlantedBug::FolderSyncDoesNothing] {
+        let caught = (0..200).any(|seed| lives(seed, Some(bug), |_, _| {}).is_err());
+        assert!(caught, "{bug:?} was not noticed in 200 lives");
+    }
+}
+
+/// A call that fails at any moment, of any kind: what was answered is there after a reopen.
+#[test]
+fn random_failing_calls_lose_nothing_that_was_answered() {
+    for seed in seeds(300) {
+        let nth = seed % 97 + 1;
+        let fault = if seed % 2 == 0 { Fault::Error(ErrorKind::Other) } else { Fault::Short };
+        lives(seed, None, |disk, _| disk.fail(&Call::CHANGES, nth, fault)).unwrap();
+    }
+}
+
+/// A failed sync that is tried again until it succeeds has lost what it should have kept, and so has a short write that passes
+/// for a whole one.
+#[test]
+fn planted_retries_are_caught_by_failing_calls() {
+    for (bug, calls, fault) in [
+        (PlantedBug::FailedSyncIsRetried, Call::Sync, Fault::Error(ErrorKind::Other)),
+        (PlantedBug::ShortWriteLooksWhole, Call::Write, Fault::Short),
+    ] {
+        let caught =
+            (0..400).any(|seed| lives(seed, Some(bug), |disk, _| disk.fail(&[calls], seed % 41 + 1, fault)).is_err());
+        assert!(caught, "{bug:?} was not noticed in 400 lives");
+    }
+}
+
+/// A failed sync is final: whoever waited for it hears that nobody knows, everybody later that nothing was written.
+#[test]
+fn a_failed_sync_closes_the_store_until_it_is_opened_again() {
+    let disk = FakeDisk::new(1);
+    let quiet = || Options { checkpoint_every: Duration::from_secs(3_600), ..options(Arc::new(disk.clone())) };
+    let store = LocalStore::open(Path::new(FOLDER), quiet()).unwrap();
+    let mut ward = Ward::new(1);
+    block_on(ward.work(&store, 3));
+    disk.fail(&[Call::Sync], 1, Fault::Error(ErrorKind::Other));
+    let unknown = block_on(ward.enqueue(&store)).unwrap_err();
+    assert_eq!((unknown.happened, unknown.code()), (Happened::Unknown, ReasonCode::StoreFailed));
+    let refused = block_on(ward.enqueue(&store)).unwrap_err();
+    assert_eq!((refused.happened, refused.code()), (Happened::NotApplied, ReasonCode::StoreFailed));
+    assert_eq!(block_on(store.get(vec![])).unwrap_err().code(), ReasonCode::StoreFailed);
+    drop(store);
+    let store = LocalStore::open(Path::new(FOLDER), quiet()).unwrap();
+    block_on(ward.look(&store)).unwrap();
+    block_on(ward.enqueue(&store)).unwrap();
+}
+
+/// A full disk refuses new tasks and nothing else, and takes them again when there is room.
+#[test]
+fn a_full_disk_refuses_new_tasks_while_old_ones_come_to_their_end() {
+    let disk = FakeDisk::new(1);
+    let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
+    let mut ward = Ward::new(1);
+    for _ in 0..40 {
+        block_on(ward.enqueue(&store)).unwrap();
+    }
+    disk.set_capacity(disk.used_bytes() + (32 << 10));
+    let refused = ward::until("new tasks are refused", || block_on(ward.enqueue(&store)).err());
+    assert_eq!((refused.happened, refused.code()), (Happened::NotApplied, ReasonCode::StoreFull));
+    assert!(refused.retryable);
+    let codes: Vec<_> = block_on(store.check(CheckDepth::Quick)).unwrap().iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, [ReasonCode::StoreFull]);
+    for _ in 0..40 {
+        block_on(ward.finish_one(&store)).unwrap();
+    }
+    disk.set_capacity(u64::MAX);
+    ward::until("new tasks are taken again", || block_on(ward.enqueue(&store)).ok());
+    block_on(ward.look(&store)).unwrap();
+}
+
+/// A flipped bit anywhere in the checkpoint gives an error or changes nothing. It never gives a wrong record.
+#[test]
+fn flipped_bits_in_the_checkpoint_never_give_a_wrong_record() {
+    let disk = FakeDisk::new(1);
+    let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
+    let mut ward = Ward::new(1);
+    block_on(ward.work(&store, 40));
+    block_on(store.close()).unwrap();
+    drop(store);
+    let path = Path::new(FOLDER).join("checkpoint.redb");
+    let sound = disk.contents(&path).unwrap();
+    let used: Vec<usize> = (0..sound.len()).filter(|at| sound[*at] != 0).collect();
+    let (mut refused, mut harmless) = (0, 0);
+    for at in used.iter().step_by(used.len() / 400 + 1) {
+        let mut bytes = sound.clone();
+        bytes[*at] ^= 1 << (at % 8);
+        disk.plant(&path, &bytes);
+        match LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.restart()))) {
+            Err(_) => refused += 1,
+            Ok(store) => match block_on(ward.look_for_wrong(&store)) {
+                Ok(()) => harmless += 1,
+                Err(what) => panic!("a flipped bit at {at} was taken for a record: {what}"),
+            },
+        }
+    }
+    assert!(refused > 0 && harmless > 0, "{refused} refused, {harmless} harmless");
+}
+
+/// The folder and all that is in it are for its owner's eyes only.
+#[test]
+fn a_folder_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    let store = LocalStore::open(&path, Options::default()).unwrap();
+    block_on(Ward::new(1).work(&store, 3));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o700);
+    for name in ["checkpoint.redb", "lock", "reserve"] {
+        assert_eq!(mode(&path.join(name)), 0o600, "{name}");
+    }
+    for segment in std::fs::read_dir(path.join("log")).unwrap() {
+        assert_eq!(mode(&segment.unwrap().path()), 0o600);
+    }
+}

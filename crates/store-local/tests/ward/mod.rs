@@ -1,0 +1,204 @@
+//! Somebody who works with a store, remembers what it answered, and looks later whether that is still so.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
+use ekiden_core::event::Event;
+use ekiden_core::id::{Kind, Namespace, PoolName, RunnerId, TaskId};
+use ekiden_core::key::Key;
+use ekiden_core::lease::Token;
+use ekiden_core::plan::{Enqueue, Happen};
+use ekiden_core::pool::Profile;
+use ekiden_core::task::{Phase, Spec, Task, TaskEnvelope};
+use ekiden_core::time::{Millis, Timestamp};
+use ekiden_core::transition::Start;
+use ekiden_store::entropy::Entropy;
+use ekiden_store::{Happened, PlanError, Store, StoreError, StoreExt};
+use ekiden_store_local::Options;
+use ekiden_store_local::disk::Disk;
+
+pub(crate) const FOLDER: &str = "/data";
+
+/// Small files, checkpoints all the time, and nothing that stays in memory for long.
+pub(crate) fn options(disk: Arc<dyn Disk>) -> Options {
+    Options {
+        disk,
+        segment_bytes: 16 << 10,
+        reserve_bytes: 16 << 10,
+        checkpoint_every: Duration::from_millis(1),
+        memory_bytes: 8 << 10,
+        cache_bytes: 1 << 20,
+        ..Options::default()
+    }
+}
+
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// Seeds to try; `EKIDEN_SEED` replays one.
+pub(crate) fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("EKIDEN_SEED") {
+        Ok(seed) => vec![seed.parse().expect("a seed is a number")],
+        Err(_) => (0..count).collect(),
+    }
+}
+
+/// Asks again until there is an answer, for ten seconds.
+#[expect(clippy::disallowed_methods, reason = "a limit for a test that would hang")]
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        match ask() {
+            Some(answer) => return answer,
+            None if begin.elapsed() < Duration::from_secs(10) => std::thread::yield_now(),
+            None => panic!("{what}: not within ten seconds"),
+        }
+    }
+}
+
+/// What is known of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    /// The phase that was answered last.
+    phase: Option<Phase>,
+    /// A change whose outcome nobody knows: it may be there as well.
+    perhaps: Option<Phase>,
+}
+
+pub(crate) struct Ward {
+    entropy: Entropy,
+    now: Timestamp,
+    namespace: Namespace,
+    pool: PoolName,
+    tasks: BTreeMap<TaskId, Known>,
+    running: Vec<Arc<Task>>,
+}
+
+impl Ward {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            entropy: Entropy::from_seed(seed),
+            now: Timestamp::from_millis(1_794_744_000_000),
+            namespace: Namespace::new("default").unwrap(),
+            pool: PoolName::new("ward").unwrap(),
+            tasks: BTreeMap::new(),
+            running: Vec::new(),
+        }
+    }
+
+    /// Hands in, claims and settles at random, until the store refuses or the rounds are over.
+    pub(crate) async fn work(&mut self, store: &dyn Store, rounds: usize) {
+        for _ in 0..rounds {
+            let done = match self.entropy.below(5) {
+                0 | 1 => self.enqueue(store).await,
+                2 | 3 => self.claim(store).await,
+                _ => self.settle(store).await,
+            };
+            if done.is_err() {
+                self.running.clear();
+                return;
+            }
+        }
+        self.running.clear();
+    }
+
+    pub(crate) async fn enqueue(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        self.now = self.now + Millis::new(1);
+        let id = self.entropy.task_id(self.now);
+        let payload = vec![b'p'; self.entropy.below(3_000)];
+        let envelope = TaskEnvelope::json(Kind::new("greet").unwrap(), payload);
+        let policy = Profile::Embedded.settings().policy;
+        let spec = Spec::new(self.namespace.clone(), self.pool.clone(), id.clone(), envelope, policy, self.now);
+        let plan = Enqueue { spec: Arc::new(spec), start: Start::Released, parents: vec![], idempotency: None };
+        let done = store.run(&plan, self.entropy.op_id(self.now), self.now).await;
+        self.note(&id, Phase::Queued, done.map(drop))
+    }
+
+    pub(crate) async fn claim(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        let claim = Claim {
+            id: self.entropy.op_id(self.now),
+            now: self.now,
+            pools: vec![ClaimPool::open(self.namespace.clone(), self.pool.clone())],
+            kinds: Kinds::Any,
+            limit: 1 + self.entropy.below(3),
+            holder: RunnerId::new("ward.1").unwrap(),
+            lease: LeaseTerm::Heartbeat,
+        };
+        match store.claim(claim).await {
+            Ok(claimed) => {
+                for task in claimed.tasks.iter().filter_map(|versioned| versioned.record.as_task()) {
+                    self.tasks.insert(task.id().clone(), Known { phase: Some(Phase::Running), perhaps: None });
+                    self.running.push(task.clone());
+                }
+                Ok(())
+            }
+            Err(error) => {
+                // Any task that waited may have been taken.
+                for known in self.tasks.values_mut().filter(|known| known.phase == Some(Phase::Queued)) {
+                    known.perhaps = Some(Phase::Running);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) async fn settle(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        let Some(task) = self.running.pop() else { return Ok(()) };
+        let event = Event::Succeeded { token: Token(task.state.execution_no), result: None };
+        let plan = Happen { task: Key::task(&self.namespace, task.id()), event };
+        let done = store.run(&plan, self.entropy.op_id(self.now), self.now).await;
+        self.note(task.id(), Phase::Succeeded, done.map(drop))
+    }
+
+    /// Claims a task and brings it to its end.
+    pub(crate) async fn finish_one(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        if self.running.is_empty() {
+            self.claim(store).await?;
+        }
+        self.settle(store).await
+    }
+
+    fn note(&mut self, id: &TaskId, phase: Phase, done: Result<(), PlanError>) -> Result<(), StoreError> {
+        let known = self.tasks.entry(id.clone()).or_insert(Known { phase: None, perhaps: None });
+        match done {
+            Ok(()) => *known = Known { phase: Some(phase), perhaps: None },
+            Err(PlanError::Store(error)) => {
+                if error.happened == Happened::Unknown {
+                    known.perhaps = Some(phase);
+                }
+                return Err(error);
+            }
+            Err(refused) => panic!("{id}: {refused}"),
+        }
+        Ok(())
+    }
+
+    /// Whether everything is as it was answered, and nothing else is there. What is seen is known from now on.
+    pub(crate) async fn look(&mut self, store: &dyn Store) -> Result<(), String> {
+        for (id, known) in &mut self.tasks {
+            let found = store.get(vec![Key::task(&self.namespace, id)]).await.map_err(|error| error.to_string())?;
+            let phase = found[0].as_ref().and_then(|versioned| Some(versioned.record.as_task()?.state.phase));
+            if phase != known.phase && (phase.is_none() || phase != known.perhaps) {
+                return Err(format!("{id} is {phase:?}, but was {known:?}"));
+            }
+            *known = Known { phase, perhaps: None };
+        }
+        Ok(())
+    }
+
+    /// Whether everything that can be read is as it was answered. What cannot be read is no wrong answer.
+    pub(crate) async fn look_for_wrong(&self, store: &dyn Store) -> Result<(), String> {
+        for (id, known) in &self.tasks {
+            let Ok(found) = store.get(vec![Key::task(&self.namespace, id)]).await else { continue };
+            let Some(task) = found[0].as_ref().and_then(|versioned| versioned.record.as_task()) else { continue };
+            if Some(task.state.phase) != known.phase || task.id() != id {
+                return Err(format!("{id} is {:?}, but was {known:?}", task.state.phase));
+            }
+        }
+        Ok(())
+    }
+}
