@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread;
 
-use ekiden_core::key::Key;
+use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::reason::ReasonCode;
 use ekiden_store::StoreError;
 
@@ -96,8 +96,8 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
 /// The tasks that were written, youngest first: what is oldest will be claimed first, and stays in memory if it can.
 fn written(frozen: &Frozen) -> Vec<(Key, u64)> {
     let tasks = frozen.changes.iter().filter_map(|(key, changed)| match changed {
-        Changed::Put { stamp, .. } => Some((key.clone(), stamp.revision)),
-        Changed::Gone { .. } => None,
+        Changed::Put { stamp, .. } if key.kind == RecordKind::Task => Some((key.clone(), stamp.revision)),
+        Changed::Put { .. } | Changed::Gone { .. } => None,
     });
     let mut tasks: Vec<_> = tasks.collect();
     tasks.sort_unstable_by(|one, other| other.cmp(one));
@@ -109,8 +109,9 @@ fn leave(shared: &Shared, tasks: Vec<(Key, u64)>) {
     for some in tasks.chunks(LEAVE_AT_ONCE) {
         let mut desk = shared.desk();
         desk.generation += 1;
+        let too_many = desk.shelf.bytes_here() > shared.options.memory_bytes;
         for (key, revision) in some {
-            if !desk.shelf.let_rest(key, *revision) && desk.shelf.bytes_here() > shared.options.memory_bytes {
+            if !desk.shelf.let_rest(key, *revision) && too_many {
                 desk.shelf.put_away(key, *revision);
             }
         }

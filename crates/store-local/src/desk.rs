@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ekiden_core::commit::{Action, Expect};
+use ekiden_core::id::{Namespace, TaskId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::record::Record;
 use ekiden_core::task::Task;
 use ekiden_store::shelf::{Look, Put, Scribe, Shelf, Stamp};
 use ekiden_store::{Happened, Hint, Op, Outcome, StoreError};
+use hashbrown::HashMap;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::Options;
@@ -38,6 +40,10 @@ pub(crate) struct Desk {
     writing: Option<Frozen>,
     /// Tasks that rested and were looked at, but did not change: they go again with the next checkpoint.
     visitors: Vec<(Key, u64)>,
+    /// The largest generated id of each namespace that was put so far, and that any checkpoint may know. Ids only rise, so a
+    /// larger one is surely new, and nobody has to look for it on disk.
+    newest: HashMap<Namespace, u128>,
+    known: HashMap<Namespace, u128>,
     /// A view of the latest checkpoint, kept until the next.
     snapshot: Option<Arc<Snapshot>>,
     /// Rises whenever something may have left the index.
@@ -81,7 +87,7 @@ const BATCH_FULL: usize = 4 << 20;
 
 impl Desk {
     /// `changes` are what the log has and the checkpoint has not; the next batch gets this sequence number.
-    pub(crate) fn new(shelf: Shelf, changes: Changes, next_sequence: u64) -> Self {
+    pub(crate) fn new(shelf: Shelf, changes: Changes, known: HashMap<Namespace, u128>, next_sequence: u64) -> Self {
         let durable = shelf.revision();
         let changes_bytes = changes.values().map(bytes_of).sum();
         Self {
@@ -95,6 +101,8 @@ impl Desk {
             changes_bytes,
             writing: None,
             visitors: Vec::new(),
+            newest: known.clone(),
+            known,
             snapshot: None,
             generation: 0,
             status: Status::Open,
@@ -121,6 +129,7 @@ impl Desk {
             changes: &mut self.changes,
             changes_bytes: &mut self.changes_bytes,
             writing: self.writing.as_ref().map(|frozen| frozen.changes.as_ref()),
+            newest: &mut self.newest,
             heard: hints.receiver_count() > 0,
             snapshot,
             checkpoint,
@@ -164,7 +173,14 @@ impl Desk {
     pub(crate) fn missing(&self, ops: &[Op]) -> Vec<Key> {
         let commits = ops.iter().filter_map(|op| if let Op::Commit(commit) = op { Some(commit) } else { None });
         let keys = commits.flat_map(|commit| commit.writes()).map(|write| &write.key);
-        keys.filter(|key| key.kind == RecordKind::Task && self.look(key).is_none()).cloned().collect()
+        keys.filter(|key| key.kind == RecordKind::Task && !self.is_new(key) && self.look(key).is_none())
+            .cloned()
+            .collect()
+    }
+
+    fn is_new(&self, key: &Key) -> bool {
+        let known = self.known.get(&key.namespace).copied();
+        TaskId::bits_of(&key.name).is_some_and(|bits| known.is_none_or(|known| bits > known))
     }
 
     /// Takes in tasks that rested.
@@ -273,6 +289,7 @@ impl Desk {
             if self.pending.back().is_none_or(|batch| !batch.bytes.is_empty()) {
                 self.begin_batch();
             }
+            self.known.clone_from(&self.newest);
             let changes = Arc::new(std::mem::take(&mut self.changes));
             let (sequence, revision) = (self.next_sequence - 2, self.shelf.revision());
             let bytes = std::mem::take(&mut self.changes_bytes);
@@ -306,6 +323,7 @@ struct Journal<'a> {
     changes: &'a mut Changes,
     changes_bytes: &'a mut usize,
     writing: Option<&'a Changes>,
+    newest: &'a mut HashMap<Namespace, u128>,
     heard: bool,
     snapshot: Option<Arc<Snapshot>>,
     checkpoint: &'a Checkpoint,
@@ -316,6 +334,12 @@ impl Journal<'_> {
         if self.heard {
             self.batch.hints.push(hint());
         }
+    }
+
+    fn rise(&mut self, key: &Key) {
+        let Some(bits) = TaskId::bits_of(&key.name).filter(|_| key.kind == RecordKind::Task) else { return };
+        let newest = self.newest.entry_ref(&key.namespace).or_default();
+        *newest = bits.max(*newest);
     }
 
     fn note(&mut self, key: &Key, changed: Changed) {
@@ -338,6 +362,7 @@ impl Scribe for Journal<'_> {
         let unseen = |changes: &Changes| matches!(changes.get(put.key), Some(Changed::Put { spec: true, .. }));
         let spec = !put.same_spec || unseen(self.changes) || self.writing.is_some_and(unseen);
         self.note(put.key, Changed::Put { record: put.record.clone(), stamp: put.stamp, spec });
+        self.rise(put.key);
         if put.ready {
             self.hint(|| Hint::Ready(put.key.namespace.clone()));
         }

@@ -8,18 +8,25 @@ use ekiden_store::{DueEntry, DueQuery, ListOrder, Page, StoreError, TaskQuery};
 use crate::checkpoint::Snapshot;
 use crate::shared::{Shared, Wait};
 
+/// 4 times: whoever lists while much goes to rest takes the lock for the whole look then, so that it ends.
+const LOOKS_MAX: usize = 4;
+
 /// A page of tasks.
 pub(crate) fn tasks(shared: &Shared, query: &TaskQuery) -> Result<(Page<Versioned>, Wait), StoreError> {
     let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
-    loop {
-        let (scan, snapshot, generation) = {
-            let mut desk = shared.desk();
-            desk.is_open()?;
-            (desk.shelf.scan(query, after.as_ref()), desk.snapshot(&shared.checkpoint)?, desk.generation)
-        };
-        // Without the lock: this reads the disk.
-        let resting = snapshot.places(&query.filter, query.order, after.as_ref())?;
+    for look in 1.. {
         let mut desk = shared.desk();
+        desk.is_open()?;
+        let (scan, snapshot) = (desk.shelf.scan(query, after.as_ref()), desk.snapshot(&shared.checkpoint)?);
+        let generation = desk.generation;
+        let places = || snapshot.places(&query.filter, query.order, after.as_ref());
+        let (resting, mut desk) = if look < LOOKS_MAX {
+            // Without the lock: this reads the disk.
+            drop(desk);
+            (places()?, shared.desk())
+        } else {
+            (places()?, desk)
+        };
         if desk.generation != generation {
             // Something may have gone to rest between the two looks, and be in neither.
             continue;
@@ -39,6 +46,7 @@ pub(crate) fn tasks(shared: &Shared, query: &TaskQuery) -> Result<(Page<Versione
         drop(desk);
         return Ok((merged.page(query, &snapshot)?, wait));
     }
+    unreachable!("the last look holds the lock")
 }
 
 /// Candidates of both sources, up to the place that both have been read to.

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ekiden_core::id::TaskId;
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::record::Record;
 use ekiden_core::task::Task;
 use ekiden_store::shelf::{Look, Shelf, Stamp};
 use ekiden_store::{StoreError, entropy::Entropy};
+use hashbrown::HashMap;
 
 use crate::checkpoint::{Changed, Changes, Checkpoint, Loaded, Snapshot};
 use crate::codec::{Change, ChangeReader};
@@ -77,8 +79,15 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
         LogOptions { segment_bytes: options.segment_bytes, spares_wanted: 2, spares_max: 6, ..LogOptions::new(salt) };
     let log = Log::open(disk, &log_folder, log_options, sequence, &mut |_, batch| replay.batch(batch))
         .map_err(|error| log_error(&log_folder, error))?;
-    let changes = replay.changes;
-    let desk = Desk::new(shelf, changes, log.last() + 1);
+    let Replay { changes, snapshot, .. } = replay;
+    let mut known = HashMap::new();
+    for namespace in shelf.namespaces(None, usize::MAX) {
+        let newest = changes.keys().filter(|key| key.kind == RecordKind::Task && key.namespace == namespace);
+        let newest = newest.filter_map(|key| TaskId::bits_of(&key.name)).max();
+        let highest = snapshot.highest_id(&namespace)?.max(newest);
+        known.extend(highest.map(|highest| (namespace, highest)));
+    }
+    let desk = Desk::new(shelf, changes, known, log.last() + 1);
     let shared = Arc::new(Shared::new(desk, log, checkpoint, options, folder.to_owned(), lock));
     shared.spares.prepare().map_err(|error| log_error(&log_folder, error))?;
     reserve::keep(&shared);

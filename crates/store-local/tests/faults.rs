@@ -113,7 +113,9 @@ fn a_failed_sync_closes_the_store_until_it_is_opened_again() {
 #[test]
 fn a_full_disk_refuses_new_tasks_while_old_ones_come_to_their_end() {
     let disk = FakeDisk::new(1);
-    let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
+    // The checkpoint's file grows in steps of megabytes.
+    let roomy = Options { reserve_bytes: 4 << 20, ..options(Arc::new(disk.clone())) };
+    let store = LocalStore::open(Path::new(FOLDER), roomy).unwrap();
     let mut ward = Ward::new(1);
     for _ in 0..40 {
         block_on(ward.enqueue(&store)).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::Namespace;
+use ekiden_core::id::{Namespace, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::limits;
@@ -74,6 +74,22 @@ impl Snapshot {
                 self.task(key)
             }
         }
+    }
+
+    /// The largest generated id of a namespace, or the largest number there is if another id hides it.
+    pub(crate) fn highest_id(&self, namespace: &Namespace) -> Result<Option<u128>, StoreError> {
+        guarded(&self.path, || {
+            let mut from = namespace.as_str().as_bytes().to_vec();
+            from.extend_from_slice(b"\0task-");
+            let end = keys::behind(&from);
+            let mut range = self
+                .tasks
+                .range::<&[u8]>(from.as_slice()..end.as_slice())
+                .map_err(|source| redb_error(&self.path, source))?;
+            let last = range.next_back().transpose().map_err(|source| redb_error(&self.path, source))?;
+            let name = last.as_ref().and_then(|(key, _)| keys::split(key.value()).ok());
+            Ok(name.map(|(_, name)| std::str::from_utf8(name).ok().and_then(TaskId::bits_of).unwrap_or(u128::MAX)))
+        })
     }
 
     /// A task as read.
