@@ -168,13 +168,57 @@ async fn a_blocked_handler_times_out_all_the_same() {
             }
         }
     }));
-    happened(&mut changes, &id, EventName::TimedOut).await;
+    let timed_out = happened(&mut changes, &id, EventName::TimedOut);
+    tokio::time::timeout(secs(30), timed_out).await.expect("its end is written while it blocks its thread");
     let record = client.get_status(&id).await.unwrap();
     assert_eq!((record.state, record.recent[0].outcome), (TaskState::Dead, Some(Outcome::TimedOut)));
     let next = client.enqueue(Job { n: 1 }).await.unwrap().id;
     release.send(()).unwrap();
     happened(&mut changes, &next, EventName::Succeeded).await;
     runner.end().await;
+}
+
+/// R15, R16: one handler blocks the only thread. Its time limit holds all the same, and its runner takes nothing that it could
+/// not start, so that others can.
+#[tokio::test]
+async fn a_runner_without_a_free_thread_keeps_time_limits_and_takes_nothing() {
+    let client = Ekiden::builder(Arc::new(MemoryStore::new())).seed(7).build().namespace("default").unwrap();
+    let mut changes = client.subscribe();
+    // Long enough for many looks at whether there is something to do, and for a second task before it is over.
+    let blocking = client.enqueue(Job { n: 0 }).timeout(ms(500)).max_attempts(1).await.unwrap().id;
+    let (release, blocked) = mpsc::channel::<()>();
+    let (entered, inside) = tokio::sync::oneshot::channel();
+    let calls = Mutex::new(Some((entered, blocked)));
+    let elsewhere = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let builder = Runner::builder(&client).name("blocked").concurrency(4).cancel_grace(ms(20));
+    let runner = builder.handler(move |_: Job, _: Context| {
+        let call = calls.lock().unwrap().take();
+        async move {
+            let (entered, blocked) = call.expect("it runs one task only");
+            entered.send(()).unwrap();
+            // Ends when the test does, or after a time that no machine needs.
+            let _ = blocked.recv_timeout(secs(60));
+        }
+    });
+    let runner = runner.build().unwrap();
+    let stop = runner.stop();
+    let run = elsewhere.spawn(runner.run_until_stopped());
+    inside.await.unwrap();
+    let waiting = client.enqueue(Job { n: 1 }).await.unwrap().id;
+    let timed_out = happened(&mut changes, &blocking, EventName::TimedOut);
+    tokio::time::timeout(secs(30), timed_out).await.expect("its end is written while it blocks its thread");
+    assert_eq!(client.get_status(&blocking).await.unwrap().state, TaskState::Dead);
+    assert_eq!(client.get_status(&waiting).await.unwrap().execution_no, 0, "nobody who cannot run it took it");
+
+    let other = start(Runner::builder(&client).name("free").handler(nothing));
+    let done = client.wait(&waiting).await.unwrap();
+    assert_eq!((done.state, done.execution_no), (TaskState::Succeeded, 1));
+    other.end().await;
+    stop.gently();
+    release.send(()).unwrap();
+    let ended = run.await.unwrap().unwrap();
+    assert_eq!((ended.settled, ended.handed_back.len(), ended.unsettled.len()), (1, 0, 0));
+    elsewhere.shutdown_background();
 }
 
 /// R17: a store that never answers again keeps no runner from ending.

@@ -29,11 +29,9 @@ pub(super) enum End {
     Said(Verdict),
     /// It was dropped: told to, or its runtime is gone.
     Dropped,
-    /// Its time was over long ago and it has not ended: it blocks its thread.
-    GivenUp,
     /// By its own word, and what came of writing that down.
     Written(Result<(), Error>),
-    /// By its own word, which could not be written down; another attempt has its place already.
+    /// Somehow, but that could not be written down, and its place does not depend on it any more.
     Unwritten(Box<Settlement>, Error),
 }
 
@@ -73,7 +71,8 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
             last_word.say(End::Said(verdict));
             return;
         }
-        let Written { outcome, next } = desk.write(slot, verdict).await;
+        // Settled without it, or just being so: there is nothing left to say but that it ended.
+        let Some(Written { outcome, next }) = desk.write(slot, verdict).await else { return };
         let Some(next) = next else {
             last_word.say(End::Written(outcome));
             return;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ekiden_core::pool::Timeout;
 
 use super::Stop;
-use super::attempt::{Attempt, LastWord, Leash};
+use super::attempt::{Attempt, End, LastWord, Leash};
 use super::builder::Options;
 use super::progress::Reporter;
 use super::pulse::Pulse;
@@ -34,7 +34,7 @@ pub(super) struct Desk {
     /// Whether attempts write their ends down by themselves.
     pub(super) is_near: bool,
     pub(super) next_slot: AtomicU64,
-    /// Ends that attempts wrote down by themselves.
+    /// Ends that were written down beside the engine.
     pub(super) settled: AtomicU64,
 }
 
@@ -68,15 +68,28 @@ impl Desk {
         Ok(Attempt { call, payload, context, leash, last_word })
     }
 
-    /// Writes an end down, and asks for the next task with the same request.
-    pub(super) async fn write(&self, slot: Slot, verdict: Verdict) -> Written {
-        let Some(end) = self.table.ends(slot, verdict, self.client.op_id()) else {
-            return Written { outcome: Ok(()), next: None };
-        };
+    /// Writes an end down, and asks for the next task with the same request. `None` if there is nothing to write any more.
+    pub(super) async fn write(&self, slot: Slot, verdict: Verdict) -> Option<Written> {
+        let end = self.table.ends(slot, verdict, self.client.op_id())?;
         let mut answer = self.client.queue().settle(vec![end], self.ask()).await;
         let outcome = answer.settled.pop().map_or(Ok(()), |settled| settled.map(drop));
         // What could not be claimed is found by the engine, which also says so.
-        Written { outcome, next: answer.leased.ok().and_then(|mut leased| leased.pop()) }
+        Some(Written { outcome, next: answer.leased.ok().and_then(|mut leased| leased.pop()) })
+    }
+
+    /// Writes down that an attempt ran out of time, although its handler has not ended.
+    pub(super) async fn write_timeout(&self, slot: Slot) {
+        let Some(end) = self.table.ends(slot, Verdict::TimedOut, self.client.op_id()) else { return };
+        let outcome = self.client.queue().settle(vec![end], None).await.settled.pop();
+        // Who took the end over meanwhile writes it again, under its own id.
+        let Some(ending) = self.table.leave(slot) else { return };
+        match outcome {
+            Some(Err(error)) => self.words.say((slot, End::Unwritten(Box::new(ending), error))),
+            _ => {
+                self.settled.fetch_add(1, Ordering::Relaxed);
+                self.words.chime.ring();
+            }
+        }
     }
 
     /// For one task of any kind, if kinds need not take turns and the runner may claim.

@@ -307,19 +307,8 @@ impl Engine {
             return;
         }
         let mut runs = self.table.lock();
-        let Some(run) = runs.get_mut(&slot) else { return };
-        if matches!(end, End::GivenUp) {
-            let given_up = matches!(run.fate, Fate::TimedOut { .. }).then(|| run.lease.clone());
-            if let Some(lease) = given_up {
-                run.fate = Fate::Left;
-                drop(runs);
-                self.push_end(lease, Verdict::TimedOut);
-            }
-            return;
-        }
-        let run = runs.remove(&slot);
+        let Some(mut run) = runs.remove(&slot) else { return };
         drop(runs);
-        let Some(mut run) = run else { return };
         match (run.ending.take(), end) {
             (Some(ending), End::Written(Ok(()))) => self.settled(&ending),
             (Some(ending), End::Written(Err(error))) => self.not_settled(ending, &error),
@@ -327,7 +316,7 @@ impl Engine {
             (Some(ending), _) => self.ends.push(ending),
             (None, End::Said(verdict)) => self.close(run, Some(verdict)),
             (None, End::Dropped) => self.close(run, None),
-            (None, End::Written(_) | End::Unwritten(..) | End::GivenUp) => {}
+            (None, End::Written(_) | End::Unwritten(..)) => {}
         }
     }
 

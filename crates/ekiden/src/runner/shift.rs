@@ -1,13 +1,13 @@
 //! A runner's shift, from its first beat to its goodbye, and who takes the engine's turns meanwhile.
 //!
 //! Signs of life, cancels, time limits and maintenance live where [`Io`](crate::Io) says: on a thread of their own. The engine
-//! is driven there too if its store is far away. If the store is in this process, it is driven beside the handlers, where
-//! neither a claim nor a settlement has to wake another thread; should handlers block all threads there, the shift notices
-//! within a moment and takes the turns itself.
+//! is driven there too if its store makes it wait. If the store answers at once, it is driven beside the handlers, where
+//! neither a claim nor a settlement has to wake another thread. Should handlers block all threads there, nothing is claimed
+//! that could not be started, and all that must go on does so on the own thread.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use ekiden_core::id::TaskId;
@@ -19,11 +19,10 @@ use tokio::task::JoinSet;
 use super::builder::Options;
 use super::desk::Desk;
 use super::engine::{Engine, Pace};
-use super::progress::Reporter;
 use super::pulse::Pulse;
 use super::table::{Fate, Table};
 use super::upkeep;
-use super::warden::{Deadlines, Warden};
+use super::warden::Warden;
 use super::words::Words;
 use super::{Ended, Stop};
 use crate::bell::Bell;
@@ -40,9 +39,6 @@ const LAST_SETTLEMENTS: Duration = Duration::from_secs(5);
 /// Ten seconds for a store that does not answer when everything must end at once.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// A tenth of a second: how long handlers that block every thread may hold up a claim or a settlement.
-const STALLED: Duration = Duration::from_millis(100);
-
 /// A runner at work.
 pub(super) struct Shift {
     client: Client,
@@ -50,9 +46,6 @@ pub(super) struct Shift {
     stop: Stop,
     handlers: Handle,
     table: Arc<Table>,
-    words: Arc<Words>,
-    reporter: Arc<Reporter>,
-    deadlines: Arc<Deadlines>,
 }
 
 /// The engine, and what whoever drives it listens to.
@@ -62,22 +55,11 @@ struct Seat {
     bell: Arc<Bell>,
     words: Arc<Words>,
     stop: Stop,
-    /// How many turns were taken.
-    turns: Arc<AtomicU64>,
 }
 
 impl Shift {
     pub(super) fn new(client: Client, options: Arc<Options>, stop: Stop, handlers: Handle) -> Self {
-        Self {
-            client,
-            options,
-            stop,
-            handlers,
-            table: Arc::default(),
-            words: Arc::default(),
-            reporter: Arc::default(),
-            deadlines: Arc::default(),
-        }
+        Self { client, options, stop, handlers, table: Arc::default() }
     }
 
     pub(super) async fn run(self) -> Ended {
@@ -124,11 +106,12 @@ impl Shift {
         let Some(settings) = self.settings().await else { return Ok(()) };
         let lease = self.options.lease.unwrap_or(settings.lease);
         let pulse = Arc::new(Pulse::new(self.client.clone(), self.options.clone(), lease)?);
+        let desk = Arc::new(self.desk(pulse.clone()));
         // They end with this set.
         let mut company = JoinSet::new();
         company.spawn(pulse.clone().beat_on());
-        company.spawn(self.reporter.clone().pass_on(self.client.queue().clone()));
-        company.spawn(self.warden(pulse.clone()).watch_on());
+        company.spawn(desk.reporter.clone().pass_on(self.client.queue().clone()));
+        company.spawn(Warden::new(desk.clone()).watch_on());
         if self.options.maintenance {
             company.spawn(upkeep::maintain_on(self.client.clone()));
         }
@@ -139,10 +122,11 @@ impl Shift {
         let poll = self.options.poll.unwrap_or_else(|| settings.poll.as_duration());
         let concurrency = self.options.concurrency.unwrap_or_else(|| cores(settings.concurrency));
         let pace = Pace { poll, lease: lease.as_duration(), concurrency };
-        let seat = seat.insert(self.seat(pulse.clone(), pace));
-        if self.is_near() {
+        let seat = seat.insert(self.seat(desk, pace));
+        if self.is_beside() {
+            // Nobody waits for it when the shift is over: it may be there without a thread to run on.
             self.handlers.spawn(seat.clone().drive(Gather::Beside));
-            seat.stand_by(&self.table, poll).await;
+            self.stop.gently.cancelled().await;
         } else {
             seat.clone().drive(Gather::Apart).await;
         }
@@ -151,9 +135,11 @@ impl Shift {
         self.client.queue().goodbye(self.client.namespace().clone(), pulse.runner()).await
     }
 
-    /// Whether the engine is driven beside the handlers. With everything on one runtime there is no other place.
-    fn is_near(&self) -> bool {
-        matches!(self.client.tools().io, Io::OwnThread) && self.client.queue().info().near
+    /// Whether the engine is driven beside the handlers: where its store is in this process and syncs nothing, so that
+    /// no turn is ever suspended. With everything on one runtime there is no other place.
+    fn is_beside(&self) -> bool {
+        let info = self.client.queue().info();
+        matches!(self.client.tools().io, Io::OwnThread) && info.near && info.durable.is_empty()
     }
 
     /// The settings of the first pool; a store that is not there yet is waited for.
@@ -171,38 +157,28 @@ impl Shift {
         }
     }
 
-    fn warden(&self, pulse: Arc<Pulse>) -> Warden {
-        Warden {
-            client: self.client.clone(),
-            table: self.table.clone(),
-            pulse,
-            words: self.words.clone(),
-            cancel_grace: self.options.cancel_grace,
-            deadlines: self.deadlines.clone(),
-        }
-    }
-
-    fn seat(&self, pulse: Arc<Pulse>, pace: Pace) -> Seat {
-        let desk = Desk {
+    fn desk(&self, pulse: Arc<Pulse>) -> Desk {
+        Desk {
             client: self.client.clone(),
             options: self.options.clone(),
             table: self.table.clone(),
-            words: self.words.clone(),
-            reporter: self.reporter.clone(),
-            deadlines: self.deadlines.clone(),
+            words: Arc::default(),
+            reporter: Arc::default(),
+            deadlines: Arc::default(),
             pulse,
             stop: self.stop.clone(),
             is_near: self.client.queue().info().near,
             next_slot: AtomicU64::new(0),
             settled: AtomicU64::new(0),
-        };
-        let engine = Engine::new(Arc::new(desk), self.handlers.clone(), pace);
+        }
+    }
+
+    fn seat(&self, desk: Arc<Desk>, pace: Pace) -> Seat {
         Seat {
-            engine: Arc::new(Mutex::new(engine)),
             bell: self.client.queue().bell(self.client.namespace()),
-            words: self.words.clone(),
+            words: desk.words.clone(),
             stop: self.stop.clone(),
-            turns: Arc::default(),
+            engine: Arc::new(Mutex::new(Engine::new(desk, self.handlers.clone(), pace))),
         }
     }
 
@@ -210,7 +186,7 @@ impl Shift {
     async fn wind_down(&self, seat: &Seat) {
         let mut engine = seat.engine.lock().await;
         tokio::select! {
-            () = self.settle_until_idle(&mut engine) => return,
+            () = self.settle_until_idle(&seat.words, &mut engine) => return,
             () = self.stop.at_once.cancelled() => {}
             () = tokio::time::sleep(self.options.grace) => {}
         }
@@ -219,7 +195,8 @@ impl Shift {
             run.leash.stop.cancel();
             run.leash.pull();
         }
-        let dropped = tokio::time::timeout(self.options.cancel_grace, self.settle_until_idle(&mut engine)).await;
+        let dropped =
+            tokio::time::timeout(self.options.cancel_grace, self.settle_until_idle(&seat.words, &mut engine)).await;
         if dropped.is_err() {
             engine.leave_blocked();
         }
@@ -232,9 +209,9 @@ impl Shift {
         .await;
     }
 
-    async fn settle_until_idle(&self, engine: &mut Engine) {
+    async fn settle_until_idle(&self, words: &Words, engine: &mut Engine) {
         while self.table.open() > 0 || engine.has_ends() {
-            let mut heard = self.words.chime.heard();
+            let mut heard = words.chime.heard();
             engine.hear();
             if engine.has_ends() {
                 engine.exchange(false).await;
@@ -245,7 +222,7 @@ impl Shift {
             }
             let again = if engine.has_ends() { AGAIN } else { Duration::MAX };
             tokio::select! {
-                () = self.words.chime.since(&mut heard) => {}
+                () = words.chime.since(&mut heard) => {}
                 () = tokio::time::sleep(again) => {}
             }
         }
@@ -292,7 +269,6 @@ impl Seat {
                 engine.turn().await;
                 engine.wait()
             };
-            self.turns.fetch_add(1, Ordering::AcqRel);
             tokio::select! {
                 biased;
                 () = self.stop.gently.cancelled() => return,
@@ -301,28 +277,6 @@ impl Seat {
                 () = self.bell.ready.since(&mut rung), if wait.listens => {}
                 () = tokio::time::sleep(wait.at_most) => {}
             }
-        }
-    }
-
-    /// Takes a turn whenever the one who drives does not, because every thread there is blocked.
-    async fn stand_by(&self, table: &Table, poll: Duration) {
-        let mut before = (0, self.bell.ready.heard());
-        loop {
-            let idle = table.len() == 0;
-            tokio::select! {
-                () = self.stop.gently.cancelled() => return,
-                () = tokio::time::sleep(if idle { poll.max(STALLED) } else { STALLED }) => {}
-            }
-            let (turns, rung) = (self.turns.load(Ordering::Acquire), self.bell.ready.heard());
-            let waits = !self.words.is_empty() || rung != before.1 || idle;
-            if turns == before.0
-                && waits
-                && let Ok(mut engine) = self.engine.try_lock()
-            {
-                engine.turn().await;
-                self.turns.fetch_add(1, Ordering::AcqRel);
-            }
-            before = (self.turns.load(Ordering::Acquire), rung);
         }
     }
 }

@@ -83,10 +83,10 @@ impl Table {
         runs.insert(slot, run);
     }
 
-    /// Begins to write an end down beside the engine, and says what to write.
+    /// Begins to write an end down beside the engine, and says what to write. `None` if that is done, or somebody is at it.
     pub(super) fn ends(&self, slot: Slot, said: Verdict, id: OpId) -> Option<Settlement> {
         let mut runs = self.lock();
-        let run = runs.get_mut(&slot)?;
+        let run = runs.get_mut(&slot).filter(|run| run.ending.is_none())?;
         let verdict = run.verdict(Some(said))?;
         let lease = LeaseRef::new(run.lease.task.clone(), run.lease.token);
         run.ending = Some(Settlement { id, lease, verdict: verdict.clone() });
@@ -96,6 +96,16 @@ impl Table {
     /// Takes over the end that was being written down.
     pub(super) fn ending(&self, slot: Slot) -> Option<Settlement> {
         self.lock().get_mut(&slot)?.ending.take()
+    }
+
+    /// Leaves an attempt to itself when its end was being written without its handler, and takes that end over. `None` if
+    /// somebody else did.
+    pub(super) fn leave(&self, slot: Slot) -> Option<Settlement> {
+        let mut runs = self.lock();
+        let run = runs.get_mut(&slot)?;
+        let ending = run.ending.take()?;
+        run.fate = Fate::Left;
+        Some(ending)
     }
 
     pub(super) fn count(&self, kind: &Kind) -> usize {
