@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use ekiden::core::{EventName, Outcome, RunnerStatus};
+use ekiden::core::{EventName, Outcome, ReasonCode, RunnerStatus};
 use ekiden::store::{MemoryStore, TokioClock};
-use ekiden::{Context, Ekiden, Runner, TaskState};
+use ekiden::{Context, Ekiden, Ended, Io, Runner, TaskState};
 use lab::port::{Knobs, Port};
 use lab::shop::Shop;
-use lab::{Gauge, Job, START, happened, lab, lab_on, lab_with, ms, nothing, passes, secs, start};
+use lab::{Gauge, Job, Lab, START, happened, lab, lab_on, lab_with, ms, nothing, passes, secs, start};
 use tokio::sync::mpsc::unbounded_channel;
 
 /// R17: no new claims, and what runs may finish within the grace.
@@ -344,6 +344,65 @@ async fn the_next_of_a_lane_waits_until_the_cancelled_attempt_has_ended() {
     assert_eq!((lab.ms(), gauge.most()), (7_001, 1), "dropped after its grace, and then the next one");
     assert_eq!(done.execution_no, 1);
     runner.end().await;
+}
+
+/// Runs a task until this request panics, and says how the runner ended.
+async fn end_by_panic(lab: &Lab, knobs: &Knobs, request: &'static str) -> ekiden::Result<Ended> {
+    let mut changes = lab.client.subscribe();
+    let id = lab.job(1).await;
+    let runner = start(lab.runner().concurrency(2).handler(|_: Job, context: Context| async move {
+        while !context.is_cancelled() {
+            context.progress(1, 2);
+            passes(ms(100)).await;
+        }
+        std::future::pending::<()>().await;
+    }));
+    happened(&mut changes, &id, EventName::Claimed).await;
+    *knobs.panics.lock().unwrap() = Some(request);
+    // Something for the engine to claim.
+    lab.job(2).await;
+    let ended = tokio::time::timeout(secs(60), runner.run).await.expect("it ends").unwrap();
+    *knobs.panics.lock().unwrap() = None;
+    let record = lab.status(&id).await;
+    assert_eq!((record.state, record.attempts), (TaskState::Queued, 0), "{request}: it was handed back");
+    assert!(lab.client.runners().await.unwrap().iter().all(|runner| runner.status != RunnerStatus::Running));
+    ended
+}
+
+/// R16, R17: no runner lives on without one of its parts. It says which failed, and hands back what it held.
+#[tokio::test(start_paused = true)]
+async fn a_part_that_panics_ends_the_runner() {
+    let parts = [
+        ("pulse", "beat"),
+        ("reporter", "report"),
+        ("warden", "signals"),
+        ("upkeep", "maintain"),
+        ("engine", "dequeue_ready"),
+    ];
+    for (part, request) in parts {
+        let knobs = Arc::new(Knobs::default());
+        let lab = lab_with(Arc::new(MemoryStore::new()), Arc::new(TokioClock::new(START)), 7, |builder| {
+            let knobs = knobs.clone();
+            builder.build_around(|inner| Arc::new(Port { inner, knobs }))
+        });
+        let error = end_by_panic(&lab, &knobs, request).await.unwrap_err();
+        assert_eq!(error.code(), ReasonCode::RunnerFailed);
+        let context = &error.refusal().context;
+        assert_eq!(context.get("part").map(String::as_str), Some(part), "{error}");
+        assert!(context.get("why").unwrap().contains("as the test wanted"), "{error}");
+    }
+}
+
+/// R16, R17: nor without its engine where that is driven beside the handlers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_panics_beside_its_handlers_ends_the_runner() {
+    let knobs = Arc::new(Knobs::default());
+    let lab = lab_with(Arc::new(MemoryStore::new()), Arc::new(TokioClock::new(START)), 7, |builder| {
+        let knobs = knobs.clone();
+        builder.io(Io::OwnThread).build_around(|inner| Arc::new(Port { inner, knobs }))
+    });
+    let error = end_by_panic(&lab, &knobs, "dequeue_ready").await.unwrap_err();
+    assert_eq!(error.refusal().context.get("part").map(String::as_str), Some("engine"), "{error}");
 }
 
 /// R17: a grace that never ends is no reason to panic.

@@ -207,7 +207,7 @@ impl Drop for LastWord {
 }
 
 /// A panic ends the attempt, not the runner.
-async fn caught<F: Future>(work: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(super) async fn caught<F: Future>(work: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut work = pin!(work);
     std::future::poll_fn(move |task| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(task))) {
         Ok(Poll::Pending) => Poll::Pending,
@@ -217,7 +217,7 @@ async fn caught<F: Future>(work: F) -> Result<F::Output, Box<dyn Any + Send>> {
     .await
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("panicked: {}", said.unwrap_or_else(|| "without a message".to_owned()))

@@ -14,9 +14,10 @@ use ekiden_core::id::TaskId;
 use ekiden_core::pool::{Concurrency, PoolSettings};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
 
+use super::attempt::caught;
 use super::builder::Options;
+use super::company::{self, Company};
 use super::desk::Desk;
 use super::engine::{Engine, Pace};
 use super::pulse::Pulse;
@@ -27,7 +28,7 @@ use super::words::Words;
 use super::{Ended, Stop};
 use crate::bell::Bell;
 use crate::client::Client;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::Io;
 
 /// The wait before something that could not be written or read is tried again.
@@ -62,22 +63,30 @@ impl Shift {
         Self { client, options, stop, handlers, table: Arc::default() }
     }
 
-    pub(super) async fn run(self) -> Ended {
+    /// What it leaves behind, or which of its parts failed; then too it handed back what it could.
+    pub(super) async fn run(self) -> Result<Ended> {
         let mut seat = None;
-        tokio::select! {
-            outcome = self.live(&mut seat) => {
-                if let Err(error) = outcome {
-                    tracing::error!(%error, "runner ends early");
-                }
+        let mut failure = None;
+        let outcome = tokio::select! {
+            outcome = self.live(&mut seat, &mut failure) => outcome,
+            () = self.patience_ends() => {
+                tracing::error!("the store did not answer in time, runner ends");
+                Ok(())
             }
-            () = self.patience_ends() => tracing::error!("the store did not answer in time, runner ends"),
-        }
+        };
         self.table.lock().values().for_each(|run| run.leash.pull());
         // Whoever still holds the engine waits for a store that does not answer; what it knows is lost with it.
         let engine = seat.as_ref().and_then(|seat: &Seat| seat.engine.try_lock().ok());
         let mut ended = engine.map(|mut engine| engine.take_ended()).unwrap_or_default();
         ended.unsettled.extend(self.unended());
-        ended
+        match failure.or(outcome.err()) {
+            Some(error) => {
+                let Ended { settled, handed_back, unsettled } = ended;
+                tracing::error!(%error, settled, ?handed_back, ?unsettled, "runner ends early");
+                Err(error)
+            }
+            None => Ok(ended),
+        }
     }
 
     fn unended(&self) -> Vec<TaskId> {
@@ -102,37 +111,74 @@ impl Shift {
         }
     }
 
-    async fn live(&self, seat: &mut Option<Seat>) -> Result<()> {
+    /// The failure of a part is noted as soon as it is known: what follows may take longer than there is patience.
+    async fn live(&self, seat: &mut Option<Seat>, failure: &mut Option<Error>) -> Result<()> {
         let Some(settings) = self.settings().await else { return Ok(()) };
         let lease = self.options.lease.unwrap_or(settings.lease);
         let pulse = Arc::new(Pulse::new(self.client.clone(), self.options.clone(), lease)?);
         let desk = Arc::new(self.desk(pulse.clone()));
-        // They end with this set.
-        let mut company = JoinSet::new();
-        company.spawn(pulse.clone().beat_on());
-        company.spawn(desk.reporter.clone().pass_on(self.client.queue().clone()));
-        company.spawn(Warden::new(desk.clone()).watch_on());
+        let mut company = Company::default();
+        company.start("pulse", pulse.clone().beat_on());
+        company.start("reporter", desk.reporter.clone().pass_on(self.client.queue().clone()));
+        company.start("warden", Warden::new(desk.clone()).watch_on());
         if self.options.maintenance {
-            company.spawn(upkeep::maintain_on(self.client.clone()));
+            company.start("upkeep", upkeep::maintain_on(self.client.clone()));
         }
+        let mut work = Box::pin(self.work(desk, &settings, lease.as_duration(), seat));
+        let worked = tokio::select! {
+            worked = &mut work => worked,
+            error = company.failure() => {
+                *failure = Some(error);
+                // Nobody knows what still holds, so nothing new is begun, and what runs is handed back while that is possible.
+                self.stop.at_once();
+                work.await
+            }
+        };
+        company.end().await;
+        let goodbye = self.client.queue().goodbye(self.client.namespace().clone(), pulse.runner()).await;
+        if let Err(error) = goodbye {
+            tracing::warn!(%error, "no goodbye");
+        }
+        worked
+    }
+
+    /// From the first beat to the last settlement.
+    async fn work(
+        &self,
+        desk: Arc<Desk>,
+        settings: &PoolSettings,
+        lease: Duration,
+        seat: &mut Option<Seat>,
+    ) -> Result<()> {
         tokio::select! {
-            () = pulse.started() => {}
+            () = desk.pulse.started() => {}
             () = self.stop.gently.cancelled() => return Ok(()),
         }
         let poll = self.options.poll.unwrap_or_else(|| settings.poll.as_duration());
         let concurrency = self.options.concurrency.unwrap_or_else(|| cores(settings.concurrency));
-        let pace = Pace { poll, lease: lease.as_duration(), concurrency };
-        let seat = seat.insert(self.seat(desk, pace));
-        if self.is_beside() {
-            // Nobody waits for it when the shift is over: it may be there without a thread to run on.
-            self.handlers.spawn(seat.clone().drive(Gather::Beside));
-            self.stop.gently.cancelled().await;
-        } else {
-            seat.clone().drive(Gather::Apart).await;
+        let seat = seat.insert(self.seat(desk, Pace { poll, lease, concurrency }));
+        let driven = self.drive(seat).await;
+        if driven.is_err() {
+            self.stop.at_once();
         }
         self.wind_down(seat).await;
-        company.shutdown().await;
-        self.client.queue().goodbye(self.client.namespace().clone(), pulse.runner()).await
+        driven
+    }
+
+    /// Has turns taken until the shift is over. Who takes them beside the handlers is not waited for then: it may be there
+    /// without a thread to run on.
+    async fn drive(&self, seat: &Seat) -> Result<()> {
+        let outcome = if self.is_beside() {
+            let driver = self.handlers.spawn(caught(seat.clone().drive(Gather::Beside)));
+            tokio::select! {
+                biased;
+                () = self.stop.gently.cancelled() => return Ok(()),
+                outcome = driver => outcome.map_err(|_| company::failed("engine", "the runtime of the handlers is gone"))?,
+            }
+        } else {
+            caught(seat.clone().drive(Gather::Apart)).await
+        };
+        outcome.map_err(|panic| company::panicked("engine", panic.as_ref()))
     }
 
     /// Whether the engine is driven beside the handlers: where its store is in this process and syncs nothing, so that
