@@ -77,18 +77,30 @@ pub trait StoreExt: Store {
     where
         P::Done: Send,
     {
+        async move { finish_alone(self, Job::new(id, plan, view), &mut None, now).await }
+    }
+
+    /// The same, and then claims. The claim goes with the first commit in one call, behind it, where the store gets any.
+    fn run_seen_and_claim<P: Plan + Sync>(
+        &self,
+        plan: &P,
+        id: OpId,
+        now: Timestamp,
+        view: View,
+        claim: Claim,
+    ) -> impl Future<Output = (Result<P::Done, PlanError>, Result<Claimed, StoreError>)> + Send
+    where
+        P::Done: Send,
+    {
         async move {
-            let mut job = Job::new(id, plan, view);
-            let needs = job.first_needs(0);
-            if !needs.is_empty() {
-                read(self, std::slice::from_mut(&mut job), needs).await;
-            }
-            loop {
-                if let Some(done) = job.done.take() {
-                    return done;
-                }
-                step_alone(self, &mut job, now).await;
-            }
+            let mut last = Some(Last::Claim(claim));
+            let done = finish_alone(self, Job::new(id, plan, view), &mut last, now).await;
+            let claimed = match last {
+                Some(Last::Claim(claim)) => self.claim(claim).await,
+                Some(Last::Claimed(outcome)) => as_claimed(Some(outcome)),
+                None => as_claimed(None),
+            };
+            (done, claimed)
         }
     }
 
@@ -211,12 +223,35 @@ async fn finish<S: Store + ?Sized, P: Plan + Sync>(
     }
 }
 
+async fn finish_alone<S: Store + ?Sized, P: Plan + Sync>(
+    store: &S,
+    mut job: Job<'_, P>,
+    last: &mut Option<Last>,
+    now: Timestamp,
+) -> Result<P::Done, PlanError> {
+    let needs = job.first_needs(0);
+    if !needs.is_empty() {
+        read(store, std::slice::from_mut(&mut job), needs).await;
+    }
+    loop {
+        if let Some(done) = job.done.take() {
+            return done;
+        }
+        step_alone(store, &mut job, last, now).await;
+    }
+}
+
 /// One round of a single job. Most are: it shares nothing, so it needs no lists.
-async fn step_alone<S: Store + ?Sized, P: Plan + Sync>(store: &S, job: &mut Job<'_, P>, now: Timestamp) {
+async fn step_alone<S: Store + ?Sized, P: Plan + Sync>(
+    store: &S,
+    job: &mut Job<'_, P>,
+    last: &mut Option<Last>,
+    now: Timestamp,
+) {
     match job.draft(now) {
         Ok((done, None)) => job.done = Some(Ok(done)),
         Ok((done, Some(commit))) => {
-            let outcome = store.apply(vec![Op::Commit(commit)]).await.pop();
+            let outcome = apply_alone(store, commit, last).await;
             job.hear(done, outcome.unwrap_or_else(|| Err(wrong_answer(false))));
         }
         Err(Stop::Refused(_)) if job.hearsay => job.forget(),
@@ -224,6 +259,21 @@ async fn step_alone<S: Store + ?Sized, P: Plan + Sync>(store: &S, job: &mut Job<
         Err(Stop::Need(missing)) => {
             let needs = missing.into_iter().map(|need| (0, need)).collect();
             read(store, std::slice::from_mut(job), needs).await;
+        }
+    }
+}
+
+async fn apply_alone<S: Store + ?Sized>(store: &S, commit: Commit, last: &mut Option<Last>) -> Option<Outcome> {
+    match last.take() {
+        Some(Last::Claim(claim)) => {
+            let mut outcomes = store.apply(vec![Op::Commit(commit), Op::Claim(claim)]).await;
+            let claimed = if outcomes.len() > 1 { outcomes.pop() } else { None };
+            *last = Some(Last::Claimed(claimed.unwrap_or_else(|| Err(wrong_answer(false)))));
+            outcomes.pop()
+        }
+        other => {
+            *last = other;
+            store.apply(vec![Op::Commit(commit)]).await.pop()
         }
     }
 }
@@ -294,9 +344,12 @@ impl<'a, P: Plan> Job<'a, P> {
         self.hearsay = false;
     }
 
+    /// Who was told something by the caller may know enough; the draft asks for what it lacks.
     fn first_needs(&self, at: usize) -> Vec<(usize, Need)> {
-        let missing = self.plan.reads().into_iter().filter(|key| !self.view.knows(key));
-        missing.map(|key| (at, Need::Record(key))).collect()
+        if self.hearsay {
+            return Vec::new();
+        }
+        self.plan.reads().into_iter().map(|key| (at, Need::Record(key))).collect()
     }
 
     fn draft(&self, now: Timestamp) -> Result<(P::Done, Option<Commit>), Stop> {

@@ -48,7 +48,7 @@ impl StoreQueue {
             Ok(prepared) => return Err(Later { id, prepared, failed: None }),
             Err(error) => return Ok(Err(error)),
         };
-        match self.store.run_seen(&plan, id, now, nothing_there(&plan)).await {
+        match self.store().run_seen(&plan, id, now, nothing_there(&plan)).await {
             Ok(enqueued) => Ok(Ok(self.handed_in(&enqueued))),
             Err(PlanError::Store(error)) if error.retryable => {
                 Err(Later { id, prepared: Prepared::Simple(plan), failed: Some(error.into()) })
@@ -90,7 +90,7 @@ impl StoreQueue {
                 Err(error) => answers.push(Some(Err(error))),
             }
         }
-        let (outcomes, _) = self.store.run_all_and_claim(&plans, views, None, now).await;
+        let (outcomes, _) = self.store().run_all_and_claim(&plans, views, None, now).await;
         let outcomes = self.persist_all(&plans, outcomes, now).await;
         for ((place, (_, plan)), outcome) in places.into_iter().zip(plans).zip(outcomes) {
             // Its parents may have been handed in by this very request, after it looked for them.
@@ -172,7 +172,7 @@ impl StoreQueue {
     }
 
     fn default_policy(&self, settings: &PoolSettings, task: &NewTask) -> Arc<Policy> {
-        match Profile::of(self.store.info().name, &task.envelope.task_type) {
+        match Profile::of(self.store().info().name, &task.envelope.task_type) {
             Profile::Embedded => settings.policy.clone(),
             other => other.settings().policy,
         }

@@ -81,6 +81,11 @@ impl StoreQueue {
         }
     }
 
+    /// The store itself: a shared store is a store too, and would box each request once more.
+    fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -109,8 +114,8 @@ impl StoreQueue {
         P: Plan + Sync,
         P::Done: Send,
     {
-        let first = self.store.run_seen(plan, id, self.now(), view).await.map_err(Error::from);
-        self.persist(first, || async { self.store.run(plan, id, self.now()).await.map_err(Error::from) }).await
+        let first = self.store().run_seen(plan, id, self.now(), view).await.map_err(Error::from);
+        self.persist(first, || async { self.store().run(plan, id, self.now()).await.map_err(Error::from) }).await
     }
 
     /// Repeats a request while its error is a passing one.
@@ -159,7 +164,7 @@ impl StoreQueue {
             }
             tokio::time::sleep(wait).await;
             wait *= 2;
-            for (place, outcome) in places.into_iter().zip(self.store.run_all(&again, now).await) {
+            for (place, outcome) in places.into_iter().zip(self.store().run_all(&again, now).await) {
                 *place = outcome.map_err(|later| Error::from(later).after(place.as_ref().err()));
             }
         }
@@ -228,7 +233,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[async_trait]
 impl Queue for StoreQueue {
     fn info(&self) -> QueueInfo {
-        let info = self.store.info();
+        let info = self.store().info();
         QueueInfo { store: info.name.to_owned(), durable: info.durable.to_owned(), near: !info.shared }
     }
 
@@ -281,7 +286,7 @@ impl Queue for StoreQueue {
     }
 
     async fn counts_by_state(&self, scope: CountScope) -> Result<Counts> {
-        self.read(|| self.store.counts(scope.clone())).await
+        self.read(|| self.store().counts(scope.clone())).await
     }
 
     async fn tasks(&self, query: TaskQuery) -> Result<Page<TaskRecord>> {

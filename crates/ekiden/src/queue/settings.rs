@@ -70,7 +70,7 @@ impl StoreQueue {
     /// Runner settings and limits of a pool do not depend on the kind of its tasks; any but `prompt` stands for all.
     fn default_settings(&self) -> PoolSettings {
         let any = ekiden_core::id::Kind::new("any").expect("three letters are a valid id");
-        Profile::of(self.store.info().name, &any).settings()
+        Profile::of(self.store().info().name, &any).settings()
     }
 
     pub(super) async fn change_pool(&self, namespace: Namespace, name: PoolName, settings: PoolSettings) -> Result<()> {
