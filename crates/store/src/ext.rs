@@ -77,7 +77,8 @@ pub trait StoreExt: Store {
     where
         P::Done: Send,
     {
-        async move { finish_alone(self, Job::new(id, plan, view), &mut None, now).await }
+        let mut job = Job::new(id, plan, view);
+        async move { finish_alone(self, &mut job, &mut None, now).await }
     }
 
     /// The same, and then claims. The claim goes with the first commit in one call, behind it, where the store gets any.
@@ -92,11 +93,13 @@ pub trait StoreExt: Store {
     where
         P::Done: Send,
     {
+        // Made here and not inside, where what is handed over would be kept twice.
+        let mut job = Job::new(id, plan, view);
+        let mut last = Some(Last::Claim(claim));
         async move {
-            let mut last = Some(Last::Claim(claim));
-            let done = finish_alone(self, Job::new(id, plan, view), &mut last, now).await;
+            let done = finish_alone(self, &mut job, &mut last, now).await;
             let claimed = match last {
-                Some(Last::Claim(claim)) => self.claim(claim).await,
+                Some(Last::Claim(claim)) => Box::pin(self.claim(claim)).await,
                 Some(Last::Claimed(outcome)) => as_claimed(Some(outcome)),
                 None => as_claimed(None),
             };
@@ -223,59 +226,37 @@ async fn finish<S: Store + ?Sized, P: Plan + Sync>(
     }
 }
 
+/// Carries out a single plan. Most are: it shares nothing, so it needs no lists. What it has to read is boxed, since most need
+/// not, and the way of those stays small.
 async fn finish_alone<S: Store + ?Sized, P: Plan + Sync>(
     store: &S,
-    mut job: Job<'_, P>,
+    job: &mut Job<'_, P>,
     last: &mut Option<Last>,
     now: Timestamp,
 ) -> Result<P::Done, PlanError> {
     let needs = job.first_needs(0);
     if !needs.is_empty() {
-        read(store, std::slice::from_mut(&mut job), needs).await;
+        Box::pin(read(store, std::slice::from_mut(job), needs)).await;
     }
     loop {
         if let Some(done) = job.done.take() {
             return done;
         }
-        step_alone(store, &mut job, last, now).await;
-    }
-}
-
-/// One round of a single job. Most are: it shares nothing, so it needs no lists.
-async fn step_alone<S: Store + ?Sized, P: Plan + Sync>(
-    store: &S,
-    job: &mut Job<'_, P>,
-    last: &mut Option<Last>,
-    now: Timestamp,
-) {
-    match job.draft(now) {
-        Ok((done, None)) => job.done = Some(Ok(done)),
-        Ok((done, Some(commit))) => {
-            let outcome = apply_alone(store, commit, last).await;
-            job.hear(done, outcome.unwrap_or_else(|| Err(wrong_answer(false))));
-        }
-        Err(Stop::Refused(_)) if job.hearsay => job.forget(),
-        Err(Stop::Refused(refusal)) => job.done = Some(Err(PlanError::Refused(refusal))),
-        Err(Stop::Need(missing)) => {
-            let needs = missing.into_iter().map(|need| (0, need)).collect();
-            read(store, std::slice::from_mut(job), needs).await;
+        match job.round(last, now) {
+            Some(Round::Write(done, ops)) => {
+                let outcomes = store.apply(ops).await;
+                job.hear_alone(done, outcomes, last);
+            }
+            Some(Round::Read(needs)) => Box::pin(read(store, std::slice::from_mut(job), needs)).await,
+            None => {}
         }
     }
 }
 
-async fn apply_alone<S: Store + ?Sized>(store: &S, commit: Commit, last: &mut Option<Last>) -> Option<Outcome> {
-    match last.take() {
-        Some(Last::Claim(claim)) => {
-            let mut outcomes = store.apply(vec![Op::Commit(commit), Op::Claim(claim)]).await;
-            let claimed = if outcomes.len() > 1 { outcomes.pop() } else { None };
-            *last = Some(Last::Claimed(claimed.unwrap_or_else(|| Err(wrong_answer(false)))));
-            outcomes.pop()
-        }
-        other => {
-            *last = other;
-            store.apply(vec![Op::Commit(commit)]).await.pop()
-        }
-    }
+/// What a single job needs of the store next.
+enum Round<D> {
+    Write(D, Vec<Op>),
+    Read(Vec<(usize, Need)>),
 }
 
 /// One round: every job that can be drafted is committed, and what the others lack is read.
@@ -355,6 +336,32 @@ impl<'a, P: Plan> Job<'a, P> {
     fn draft(&self, now: Timestamp) -> Result<(P::Done, Option<Commit>), Stop> {
         let lanes = if self.conflicts < limits::CONFLICTS_BEFORE_DEFERRING { Lanes::Admit } else { Lanes::Defer };
         Draft::of(self.plan, self.id, &self.view, now, lanes)
+    }
+
+    /// The next round of a job that goes alone. `None` if that needs nothing of the store.
+    fn round(&mut self, last: &mut Option<Last>, now: Timestamp) -> Option<Round<P::Done>> {
+        match self.draft(now) {
+            Ok((done, None)) => self.done = Some(Ok(done)),
+            Ok((done, Some(commit))) => {
+                let claim = last.take_if(|last| matches!(last, Last::Claim(_)));
+                let Some(Last::Claim(claim)) = claim else {
+                    return Some(Round::Write(done, vec![Op::Commit(commit)]));
+                };
+                return Some(Round::Write(done, vec![Op::Commit(commit), Op::Claim(claim)]));
+            }
+            Err(Stop::Refused(_)) if self.hearsay => self.forget(),
+            Err(Stop::Refused(refusal)) => self.done = Some(Err(PlanError::Refused(refusal))),
+            Err(Stop::Need(missing)) => return Some(Round::Read(missing.into_iter().map(|need| (0, need)).collect())),
+        }
+        None
+    }
+
+    /// The outcome of its commit, and behind it that of the claim, which is kept.
+    fn hear_alone(&mut self, done: P::Done, mut outcomes: Vec<Outcome>, last: &mut Option<Last>) {
+        if outcomes.len() > 1 {
+            *last = outcomes.pop().map(Last::Claimed);
+        }
+        self.hear(done, outcomes.pop().unwrap_or_else(|| Err(wrong_answer(false))));
     }
 
     fn hear(&mut self, done: P::Done, outcome: Outcome) {

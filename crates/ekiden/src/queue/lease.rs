@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{Namespace, OpId, RunnerId};
+use ekiden_core::id::{Namespace, OpId, PoolName, RunnerId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lease::Token;
 use ekiden_core::limits;
 use ekiden_core::plan::{Beat, Goodbye, Happen, Happened, Report, View};
+use ekiden_core::pool::PoolSettings;
 use ekiden_core::record::{Record, Signal, Versioned};
 use ekiden_core::runner::Runner;
 use ekiden_core::task::{Phase, Progress, Task};
@@ -36,14 +37,23 @@ impl StoreQueue {
         let mut pools = Vec::with_capacity(ask.pools.len());
         for pool in ask.pools.iter() {
             let (settings, _) = self.settings(&ask.namespace, pool).await?;
-            pools.push(ClaimPool {
-                namespace: ask.namespace.clone(),
-                pool: pool.clone(),
-                paused: settings.paused,
-                running_max: settings.running_max,
-            });
+            pools.push(claim_pool(ask, pool, &settings));
         }
-        Ok(Claim {
+        Ok(self.claim_from(ask, pools))
+    }
+
+    /// The claim, if the settings of all its pools are known.
+    fn known_claim(&self, ask: &Ask) -> Option<Claim> {
+        let mut pools = Vec::with_capacity(ask.pools.len());
+        for pool in ask.pools.iter() {
+            let (settings, _) = self.known_settings(&ask.namespace, pool)?;
+            pools.push(claim_pool(ask, pool, &settings));
+        }
+        Some(self.claim_from(ask, pools))
+    }
+
+    fn claim_from(&self, ask: &Ask, pools: Vec<ClaimPool>) -> Claim {
+        Claim {
             id: ask.id,
             now: self.now(),
             pools,
@@ -51,7 +61,7 @@ impl StoreQueue {
             limit: ask.limit,
             holder: ask.holder.clone(),
             lease: LeaseTerm::Heartbeat,
-        })
+        }
     }
 
     /// A repeated claim also gives what was cancelled meanwhile; that is told by its signal, and is not to be run.
@@ -77,10 +87,13 @@ impl StoreQueue {
         self.settle_one(Settlement { id: self.op_id(), lease, verdict }).await
     }
 
-    async fn settle_one(&self, settlement: Settlement) -> Result<Settled> {
+    fn settle_one(&self, settlement: Settlement) -> impl Future<Output = Result<Settled>> + Send {
+        // Made here and not inside, where what is handed over would be kept twice.
         let (id, plan, view) = prepare(settlement);
-        let first = self.store().run_seen(&plan, id, self.now(), view).await;
-        self.settled_or_again(id, &plan, first).await
+        async move {
+            let first = self.store().run_seen(&plan, id, self.now(), view).await;
+            self.settled_or_again(id, &plan, first).await
+        }
     }
 
     async fn settled_or_again(&self, id: OpId, plan: &Happen, first: Result<Happened, PlanError>) -> Result<Settled> {
@@ -100,7 +113,10 @@ impl StoreQueue {
             (Some(one), None) if settlements.is_empty() => {
                 SettledAndLeased { settled: vec![self.settle_one(one).await], leased: Ok(Vec::new()) }
             }
-            (Some(one), Some(ask)) if settlements.is_empty() => self.settle_one_and_lease(one, ask).await,
+            (Some(one), Some(ask)) if settlements.is_empty() => match self.known_claim(&ask) {
+                Some(claim) => self.settle_one_and_lease(one, ask, claim).await,
+                None => Box::pin(self.settle_and_lease(vec![one], Some(ask))).await,
+            },
             (last, then) => {
                 settlements.extend(last);
                 Box::pin(self.settle_and_lease(settlements, then)).await
@@ -108,22 +124,22 @@ impl StoreQueue {
         }
     }
 
-    async fn settle_one_and_lease(&self, settlement: Settlement, ask: Ask) -> SettledAndLeased {
-        let claim = match self.claim(&ask).await {
-            Ok(claim) => claim,
-            Err(error) => {
-                let settled = Box::pin(self.settle_one(settlement)).await;
-                return SettledAndLeased { settled: vec![settled], leased: Err(error) };
-            }
-        };
+    fn settle_one_and_lease(
+        &self,
+        settlement: Settlement,
+        ask: Ask,
+        claim: Claim,
+    ) -> impl Future<Output = SettledAndLeased> + Send {
         let (id, plan, view) = prepare(settlement);
-        let (first, claimed) = self.store().run_seen_and_claim(&plan, id, claim.now, view, claim).await;
-        let settled = self.settled_or_again(id, &plan, first).await;
-        let leased = match claimed {
-            Ok(claimed) => Ok(self.given(claimed)),
-            Err(error) => Box::pin(self.lease_again(&ask, error)).await,
-        };
-        SettledAndLeased { settled: vec![settled], leased }
+        async move {
+            let (first, claimed) = self.store().run_seen_and_claim(&plan, id, claim.now, view, claim).await;
+            let settled = self.settled_or_again(id, &plan, first).await;
+            let leased = match claimed {
+                Ok(claimed) => Ok(self.given(claimed)),
+                Err(error) => Box::pin(self.lease_again(&ask, error)).await,
+            };
+            SettledAndLeased { settled: vec![settled], leased }
+        }
     }
 
     async fn settle_and_lease(&self, settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
@@ -222,11 +238,22 @@ impl StoreQueue {
     }
 }
 
+/// What a claim says of a pool.
+fn claim_pool(ask: &Ask, pool: &PoolName, settings: &PoolSettings) -> ClaimPool {
+    ClaimPool {
+        namespace: ask.namespace.clone(),
+        pool: pool.clone(),
+        paused: settings.paused,
+        running_max: settings.running_max,
+    }
+}
+
 /// The plan of a settlement, its id, and what it need not read.
 fn prepare(settlement: Settlement) -> (OpId, Happen, View) {
-    let plan = Happen { task: settlement.lease.task.key(), event: settlement.event() };
-    let view = settlement.lease.seen.map_or_else(View::default, |seen| View::default().with(seen));
-    (settlement.id, plan, view)
+    let event = settlement.event();
+    let LeaseRef { task, seen, .. } = settlement.lease;
+    let view = seen.map_or_else(View::default, |seen| View::default().with(seen));
+    (settlement.id, Happen { task: task.into_key(), event }, view)
 }
 
 fn lease_of(task: &Arc<Task>, seen: Option<Versioned>) -> LeaseRef {

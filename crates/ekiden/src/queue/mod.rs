@@ -6,7 +6,6 @@ mod look;
 mod maintain;
 mod settings;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
 use ekiden_store::{CountScope, Counts, Page, PlanError, Store, StoreExt, TaskQuery};
+use hashbrown::HashMap;
 
 use crate::bell::Bell;
 use crate::change::{Announcer, Observer, Subscription};
@@ -49,7 +49,7 @@ pub struct StoreQueue {
     entropy: Mutex<Entropy>,
     bells: RwLock<HashMap<Namespace, Arc<Bell>>>,
     announcer: Announcer,
-    pools: Mutex<HashMap<(Namespace, PoolName), settings::Known>>,
+    pools: RwLock<settings::KnownPools>,
     /// Who waits for which group, as far as this process knows, and whom a member's end may concern.
     groups: Mutex<maintain::Groups>,
     /// When each runner's last beat through this queue was acknowledged, by the monotonic clock.
@@ -75,7 +75,7 @@ impl StoreQueue {
             entropy: Mutex::new(entropy),
             bells: RwLock::default(),
             announcer: Announcer::new(observers),
-            pools: Mutex::default(),
+            pools: RwLock::default(),
             groups: Mutex::default(),
             beats: Mutex::default(),
         }
@@ -91,7 +91,10 @@ impl StoreQueue {
     }
 
     fn op_id(&self) -> OpId {
-        let now = self.now();
+        self.op_id_at(self.now())
+    }
+
+    fn op_id_at(&self, now: Timestamp) -> OpId {
         locked(&self.entropy).op_id(now)
     }
 
@@ -191,9 +194,10 @@ impl StoreQueue {
     }
 
     fn wake(&self, task: &Task) {
-        let now = self.now();
         let waits = matches!(task.state.phase, Phase::Queued | Phase::RetryScheduled);
-        let ready = waits && task.state.next_run_at <= now;
+        // By its own time where that says enough: the clock is asked only for what lies ahead of it.
+        let at = task.state.next_run_at;
+        let ready = waits && (at <= task.state.updated_at || at <= self.now());
         // Whatever stops running lets the next of its lane or of a limited pool go.
         let makes_room = task.state.execution_no > 0
             && task.state.phase != Phase::Running
@@ -205,7 +209,7 @@ impl StoreQueue {
         }
         let bell = self.bell_of(&task.spec.namespace);
         if waits && !ready {
-            bell.ready_at(task.state.next_run_at, now);
+            bell.ready_at(at, self.now());
         }
         if ready || makes_room {
             bell.ready.ring();
