@@ -5,14 +5,12 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use ekiden_core::attempt::Stage;
 use ekiden_core::reason::ReasonCode;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use super::desk::{Desk, Written};
 use super::table::Slot;
@@ -41,9 +39,7 @@ pub(super) type Word = (Slot, End);
 /// One attempt, ready to run.
 pub(super) struct Attempt {
     pub(super) call: Call,
-    pub(super) payload: bytes::Bytes,
     pub(super) context: Context,
-    pub(super) leash: Arc<Leash>,
     pub(super) last_word: LastWord,
 }
 
@@ -99,9 +95,11 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
 
 /// Runs a handler. `None` if it was dropped, and then its last word was said.
 async fn carry_out(attempt: Attempt) -> Option<(Verdict, LastWord)> {
-    let Attempt { call, payload, context, leash, last_word } = attempt;
-    let mut told = pin!(leash.pulled.notified());
-    let mut handler = pin!(judged(call, payload, context));
+    let Attempt { call, context, last_word } = attempt;
+    let held = context.clone();
+    let leash = held.leash();
+    let mut told = pin!(leash.pulled());
+    let mut handler = pin!(judged(call, context));
     let ended = std::future::poll_fn(|task| {
         if leash.is_pulled() {
             return Poll::Ready(None);
@@ -115,29 +113,12 @@ async fn carry_out(attempt: Attempt) -> Option<(Verdict, LastWord)> {
     ended.await.map(|verdict| (verdict, last_word))
 }
 
-/// Holds a running handler: it can be asked to stop, and dropped at its next await.
-#[derive(Debug, Default)]
-pub(super) struct Leash {
-    pub(super) stop: CancellationToken,
-    is_pulled: AtomicBool,
-    pulled: Notify,
-}
-
-impl Leash {
-    /// Drops the handler at its next await.
-    pub(super) fn pull(&self) {
-        self.is_pulled.store(true, Ordering::Release);
-        self.pulled.notify_waiters();
-    }
-
-    fn is_pulled(&self) -> bool {
-        self.is_pulled.load(Ordering::Acquire)
-    }
-}
-
 /// Runs a handler to its own end. A panic is a failure that may be tried again.
-pub(crate) async fn judged(call: Call, payload: bytes::Bytes, context: Context) -> Verdict {
-    let handler = async move { call(payload, context).await };
+pub(crate) async fn judged(call: Call, context: Context) -> Verdict {
+    let handler = async move {
+        let payload = context.task().envelope.payload.clone();
+        call(payload, context).await
+    };
     match caught(handler).await {
         Ok(outcome) => verdict(outcome),
         Err(panic) => Verdict::Failed(TaskError::retryable(panic_text(panic.as_ref())).failure()),

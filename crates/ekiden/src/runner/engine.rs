@@ -307,9 +307,9 @@ impl Engine {
             return;
         }
         let mut runs = self.table.lock();
-        let Some(mut run) = runs.remove(&slot) else { return };
+        let Some(mut run) = runs.remove(slot) else { return };
         drop(runs);
-        match (run.ending.take(), end) {
+        match (run.take_ending(), end) {
             (Some(ending), End::Written(Ok(()))) => self.settled(&ending),
             (Some(ending), End::Written(Err(error))) => self.not_settled(ending, &error),
             // Dropped while it wrote: whether it happened is not known, so it is written again under its own id.
@@ -320,9 +320,9 @@ impl Engine {
         }
     }
 
-    fn close(&mut self, run: Run, said: Option<Verdict>) {
+    fn close(&mut self, mut run: Run, said: Option<Verdict>) {
         if let Some(verdict) = run.verdict(said) {
-            self.push_end(run.lease, verdict);
+            self.push_end(run.lease(), verdict);
         }
     }
 
@@ -357,7 +357,7 @@ impl Engine {
                 Fate::Running | Fate::Cancelled { .. } | Fate::Left => continue,
             };
             run.fate = Fate::Left;
-            blocked.push((run.lease.clone(), verdict, run.ending.take()));
+            blocked.push((run.lease(), verdict, run.take_ending()));
         }
         for (lease, verdict, ending) in blocked {
             match ending {

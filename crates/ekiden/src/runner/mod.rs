@@ -9,6 +9,7 @@ mod builder;
 mod company;
 mod desk;
 mod engine;
+pub(crate) mod leash;
 pub(crate) mod progress;
 mod pulse;
 mod shift;

@@ -28,6 +28,7 @@ use super::words::Words;
 use super::{Ended, Stop};
 use crate::bell::Bell;
 use crate::client::Client;
+use crate::context::Surroundings;
 use crate::error::{Error, Result};
 use crate::io::Io;
 
@@ -74,7 +75,7 @@ impl Shift {
                 Ok(())
             }
         };
-        self.table.lock().values().for_each(|run| run.leash.pull());
+        self.table.lock().values().for_each(|run| run.leash().pull());
         // Whoever still holds the engine waits for a store that does not answer; what it knows is lost with it.
         let engine = seat.as_ref().and_then(|seat: &Seat| seat.engine.try_lock().ok());
         let mut ended = engine.map(|mut engine| engine.take_ended()).unwrap_or_default();
@@ -91,7 +92,7 @@ impl Shift {
 
     fn unended(&self) -> Vec<TaskId> {
         let runs = self.table.lock();
-        runs.values().filter(|run| run.fate != Fate::Left).map(|run| run.lease.task.id.clone()).collect()
+        runs.values().filter(|run| run.fate != Fate::Left).map(|run| run.task().clone()).collect()
     }
 
     /// A store that does not answer must not keep a runner from ending: gently after everything that may take time has had
@@ -119,7 +120,7 @@ impl Shift {
         let desk = Arc::new(self.desk(pulse.clone()));
         let mut company = Company::default();
         company.start("pulse", pulse.clone().beat_on());
-        company.start("reporter", desk.reporter.clone().pass_on(self.client.queue().clone()));
+        company.start("reporter", desk.around.reporter.clone().pass_on(self.client.queue().clone()));
         company.start("warden", Warden::new(desk.clone()).watch_on());
         if self.options.maintenance {
             company.start("upkeep", upkeep::maintain_on(self.client.clone()));
@@ -209,12 +210,11 @@ impl Shift {
             options: self.options.clone(),
             table: self.table.clone(),
             words: Arc::default(),
-            reporter: Arc::default(),
+            around: Arc::new(Surroundings::of(self.client.clone())),
             deadlines: Arc::default(),
             pulse,
             stop: self.stop.clone(),
             is_near: self.client.queue().info().near,
-            next_slot: AtomicU64::new(0),
             settled: AtomicU64::new(0),
         }
     }
@@ -238,8 +238,8 @@ impl Shift {
         }
         for run in self.table.lock().values_mut().filter(|run| run.fate == Fate::Running) {
             run.fate = Fate::Interrupted;
-            run.leash.stop.cancel();
-            run.leash.pull();
+            run.leash().stop();
+            run.leash().pull();
         }
         let dropped =
             tokio::time::timeout(self.options.cancel_grace, self.settle_until_idle(&seat.words, &mut engine)).await;

@@ -111,9 +111,9 @@ impl Warden {
     fn cancel(&self, task: &TaskId, token: Token) {
         let drop_at = self.now().saturating_add(self.desk.options.cancel_grace);
         for run in self.desk.table.lock().values_mut() {
-            if run.lease.task.id == *task && run.lease.token == token && run.fate == Fate::Running {
+            if run.fate == Fate::Running && run.is_of(task, token) {
                 run.fate = Fate::Cancelled { drop_at: Some(drop_at) };
-                run.leash.stop.cancel();
+                run.leash().stop();
             }
         }
         self.desk.deadlines.begins(drop_at);
@@ -128,16 +128,16 @@ impl Warden {
             match run.fate {
                 Fate::Running if run.ending.is_none() && run.deadline.is_some_and(|deadline| deadline <= now) => {
                     run.fate = Fate::TimedOut { settle_at: now.saturating_add(self.desk.options.cancel_grace) };
-                    run.leash.stop.cancel();
-                    run.leash.pull();
+                    run.leash().stop();
+                    run.leash().pull();
                 }
                 Fate::Cancelled { drop_at: Some(at) } if at <= now => {
                     run.fate = Fate::Cancelled { drop_at: None };
-                    run.leash.pull();
+                    run.leash().pull();
                 }
                 Fate::TimedOut { settle_at } if settle_at <= now => {
                     run.fate = Fate::TimedOut { settle_at: Duration::MAX };
-                    given_up.push(*slot);
+                    given_up.push(slot);
                 }
                 _ => {}
             }
