@@ -109,8 +109,10 @@ async fn carry_out(attempt: Attempt) -> Option<(Verdict, LastWord)> {
             Poll::Pending => told.as_mut().poll(task).map(|()| None),
         }
     });
-    // A handler that is dropped is gone before the last word says so: locals go first.
-    ended.await.map(|verdict| (verdict, last_word))
+    // A handler that is dropped is gone before the last word says so: it stands below it, and goes first. A closure that took
+    // the word along would be gone before both.
+    let verdict = ended.await?;
+    Some((verdict, last_word))
 }
 
 /// Runs a handler to its own end. A panic is a failure that may be tried again.
@@ -202,4 +204,69 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("panicked: {}", said.unwrap_or_else(|| "without a message".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use ekiden_core::id::{Kind, PoolName, RunnerId};
+
+    use super::*;
+    use crate::client::{Client, Ekiden};
+    use crate::context::Surroundings;
+    use crate::port::{Ask, Leased};
+    use crate::runner::table::{Fate, Run, Table};
+
+    /// Looks, when it is dropped, whether the last word was said before.
+    struct Guard {
+        words: Arc<Words>,
+        was_first: Arc<AtomicBool>,
+    }
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.was_first.store(self.words.take().is_empty(), Ordering::SeqCst);
+        }
+    }
+
+    async fn leased(client: &Client) -> Leased {
+        client.enqueue_json("kind", &serde_json::json!(1)).await.unwrap();
+        let ask = Ask {
+            id: client.op_id(),
+            namespace: client.namespace().clone(),
+            pools: Arc::from([PoolName::new("default").unwrap()]),
+            kinds: Arc::from([Kind::new("kind").unwrap()]),
+            limit: 1,
+            holder: RunnerId::new("runner").unwrap(),
+        };
+        client.queue().dequeue_ready(ask).await.unwrap().pop().unwrap()
+    }
+
+    /// R16: who hears that a handler was dropped may give its task to another, so it must be gone by then.
+    #[tokio::test]
+    async fn a_dropped_handler_is_gone_before_its_last_word() {
+        let client = Ekiden::open("memory:").await.unwrap().namespace("default").unwrap();
+        let leased = leased(&client).await;
+        let context = Context::new(Arc::new(Surroundings::of(client)), leased);
+        let run = Run { context: context.clone(), seen: None, deadline: None, fate: Fate::Running, ending: None };
+        let (words, was_first) = (Arc::new(Words::default()), Arc::new(AtomicBool::new(false)));
+        let last_word = LastWord::new(Table::default().put(run, None), words.clone());
+        let (seen, first) = (words.clone(), was_first.clone());
+        let call: Call = Arc::new(move |_, _| {
+            let guard = Guard { words: seen.clone(), was_first: first.clone() };
+            Box::pin(async move {
+                std::future::pending::<()>().await;
+                drop(guard);
+                unreachable!("it never ends by itself")
+            })
+        });
+        let mut handler = pin!(carry_out(Attempt { call, context: context.clone(), last_word }));
+        let begins = std::future::poll_fn(|task| Poll::Ready(handler.as_mut().poll(task).is_pending()));
+        assert!(begins.await, "it waits");
+        context.leash().pull();
+        assert!(handler.await.is_none());
+        assert!(was_first.load(Ordering::SeqCst), "the handler was dropped first");
+        assert!(matches!(words.take().as_slice(), [(_, End::Dropped)]));
+    }
 }
