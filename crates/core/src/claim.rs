@@ -92,11 +92,8 @@ impl Claim {
             Kinds::Any => 1,
             Kinds::Only(kinds) => kinds.len(),
         };
-        let mut pools: Vec<_> = self.pools.iter().map(|pool| (&pool.namespace, &pool.pool)).collect();
-        pools.sort_unstable();
-        pools.dedup();
         for (field, value, max) in [
-            ("pools", self.pools.len(), limits::CLAIM_POOLS_MAX.min(pools.len())),
+            ("pools", self.pools.len(), limits::CLAIM_POOLS_MAX.min(self.distinct_pools())),
             ("kinds", kinds, limits::CLAIM_KINDS_MAX),
             ("limit", self.limit, limits::CLAIM_TASKS_MAX),
         ] {
@@ -111,6 +108,17 @@ impl Claim {
             LeaseTerm::Heartbeat => Ok(()),
             LeaseTerm::For(span) => span.check("lease", limits::LEASE_MAX).map(drop),
         }
+    }
+
+    fn distinct_pools(&self) -> usize {
+        if self.pools.len() < 2 {
+            // As most claims are: no list for them.
+            return self.pools.len();
+        }
+        let mut pools: Vec<_> = self.pools.iter().map(|pool| (&pool.namespace, &pool.pool)).collect();
+        pools.sort_unstable();
+        pools.dedup();
+        pools.len()
     }
 
     /// The task as taken by this claim, or the reason why it cannot be. `counted` says that the pool's counter goes up with it.

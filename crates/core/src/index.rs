@@ -148,6 +148,12 @@ impl Index {
         }
     }
 
+    fn list(&mut self, index: DueIndex, at: Timestamp, line: Option<Line>) {
+        // One entry is usual, two are many: room for more would be most of the list.
+        self.due.reserve_exact(1);
+        self.due.push(Due { index, at, line });
+    }
+
     /// The moment of this record's entry in a list.
     pub fn due_at(&self, index: DueIndex) -> Option<Timestamp> {
         self.due.iter().find(|due| due.index == index).map(|due| due.at)
@@ -165,21 +171,20 @@ fn of_task(task: &Task) -> Index {
         session: spec.session.clone(),
         ..Index::default()
     };
-    let mut list = |due, at, line| index.due.push(Due { index: due, at, line });
     match stand(task) {
         Stand::Ready => index.ready = Some(Ready { line: line(), at: task.state.next_run_at, order: spec.order() }),
-        Stand::Waiting => list(DueIndex::Promote, task.state.next_run_at, Some(line())),
-        Stand::OutOfLane => list(DueIndex::Rejoin, task.state.next_run_at, None),
+        Stand::Waiting => index.list(DueIndex::Promote, task.state.next_run_at, Some(line())),
+        Stand::OutOfLane => index.list(DueIndex::Rejoin, task.state.next_run_at, None),
         Stand::Nowhere => {}
     }
     if let Some(Until::At(deadline)) = task.state.lease.as_ref().map(|lease| lease.until) {
-        index.due.push(Due { index: DueIndex::Lease, at: deadline, line: None });
+        index.list(DueIndex::Lease, deadline, None);
     }
     if let Some(at) = expires_at(task) {
-        index.due.push(Due { index: DueIndex::Expire, at, line: None });
+        index.list(DueIndex::Expire, at, None);
     }
     if let Some(at) = purge_at(task) {
-        index.due.push(Due { index: DueIndex::Purge, at, line: None });
+        index.list(DueIndex::Purge, at, None);
     }
     index
 }

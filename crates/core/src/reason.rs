@@ -72,6 +72,8 @@ reason_codes! {
     HandlerTwice = "HANDLER_TWICE",
     /// A runner was built that cannot do anything: no handler, no pool, or no room.
     RunnerInvalid = "RUNNER_INVALID",
+    /// A part of a runner failed, so the runner ended.
+    RunnerFailed = "RUNNER_FAILED",
     /// A mailbox message does not have the form of its type.
     MessageInvalid = "MESSAGE_INVALID",
 

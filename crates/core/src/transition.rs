@@ -19,9 +19,10 @@ use crate::time::{Millis, Timestamp};
 
 /// What an event does to a task. A refusal is the error side of [`decide`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "changes are what decisions are made of; a box would cost each of them")]
 pub enum Decision {
     /// The state to write, and what must be written with it.
-    Change(Box<Change>),
+    Change(Change),
     /// This very thing happened before; the caller may take it as done.
     AlreadyDone,
     /// The event does not concern the task as it is now.
@@ -193,7 +194,7 @@ impl<'a> Moment<'a> {
 
     fn change(&self, mut next: Outline<'_>, note: Option<Arc<str>>) -> Decision {
         next.state.note(self.name, note, self.now);
-        Decision::Change(Box::new(Change { state: next.state, effects: next.effects }))
+        Decision::Change(Change { state: next.state, effects: next.effects })
     }
 
     fn released(&self) -> Result<Decision, Refusal> {

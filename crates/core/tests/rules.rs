@@ -23,7 +23,7 @@ use samples::{LATER, NOW, after, claim, events, running, tasks, token};
 
 fn change(task: &Task, event: &Event, now: Timestamp) -> Change {
     match decide(task, event, now) {
-        Ok(Decision::Change(change)) => *change,
+        Ok(Decision::Change(change)) => change,
         other => panic!("{event:?} must change the task, got {other:?}"),
     }
 }

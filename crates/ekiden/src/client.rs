@@ -1,11 +1,12 @@
 //! What a user holds: a queue bound to one namespace, with typed methods. Cheap to clone.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{Kind, Namespace, OpId, PoolName, QuestionId, ScheduleId, SweepId, TaskId};
+use ekiden_core::limits;
 use ekiden_core::pool::PoolSettings;
 use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::runner::Runner;
@@ -15,6 +16,7 @@ use ekiden_core::task::{JSON, TaskEnvelope};
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
 use ekiden_store::{CountScope, Counts, ListOrder, MemoryStore, Page, Store, TaskQuery};
+use hashbrown::HashSet;
 
 use crate::change::{Heard, Observer, Subscription};
 use crate::enqueue::EnqueueBuilder;
@@ -46,12 +48,27 @@ pub(crate) struct Tools {
     entropy: Mutex<Entropy>,
     /// The pool of tasks that name none; made once, as most tasks stand in it.
     default_pool: PoolName,
+    /// Kinds that tasks were made of: there are few, and each task keeps its own.
+    kinds: RwLock<HashSet<Kind>>,
 }
 
 impl Tools {
     fn new(clock: Arc<dyn Clock>, io: Io, entropy: Entropy) -> Self {
         let default_pool = PoolName::new(DEFAULT_POOL).expect("a plain word is a valid id");
-        Self { clock, io, entropy: Mutex::new(entropy), default_pool }
+        Self { clock, io, entropy: Mutex::new(entropy), default_pool, kinds: RwLock::default() }
+    }
+
+    /// The kind of this name, shared with the tasks before.
+    fn kind(&self, name: &str) -> Result<Kind, Refusal> {
+        if let Some(kind) = self.kinds.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Ok(kind.clone());
+        }
+        let kind = Kind::new(name)?;
+        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        if kinds.len() < limits::KINDS_A_POOL_MAX {
+            kinds.insert(kind.clone());
+        }
+        Ok(kind)
     }
 
     fn draw<T>(&self, draw: impl FnOnce(&mut Entropy) -> T) -> T {
@@ -181,8 +198,14 @@ impl Client {
     }
 
     pub(crate) fn op_id(&self) -> OpId {
+        let [id] = self.op_ids();
+        id
+    }
+
+    /// Several, for a request that does several things.
+    pub(crate) fn op_ids<const N: usize>(&self) -> [OpId; N] {
         let now = self.tools.clock.now();
-        self.tools.draw(|entropy| entropy.op_id(now))
+        self.tools.draw(|entropy| std::array::from_fn(|_| entropy.op_id(now)))
     }
 
     pub(crate) fn random(&self) -> u64 {
@@ -202,7 +225,7 @@ impl Client {
     /// A task for the handler of this payload's kind. Await it to hand it in.
     pub fn enqueue<P: Payload>(&self, payload: P) -> EnqueueBuilder {
         let task = serde_json::to_vec(&payload).map_err(Error::payload).and_then(|bytes| {
-            let kind = Kind::new(P::TASK_TYPE)?;
+            let kind = self.tools.kind(P::TASK_TYPE)?;
             self.new_task(TaskEnvelope::json(kind, bytes))
         });
         EnqueueBuilder::new(self.clone(), task)
@@ -216,7 +239,7 @@ impl Client {
         payload: impl Into<bytes::Bytes>,
     ) -> EnqueueBuilder {
         let payload = payload.into();
-        let task = Kind::new(task_type).map_err(Error::from).and_then(|kind| {
+        let task = self.tools.kind(task_type.as_ref()).map_err(Error::from).and_then(|kind| {
             let mut envelope = TaskEnvelope::json(kind, payload);
             if content_type != JSON {
                 envelope.content_type = Arc::from(content_type);

@@ -7,7 +7,8 @@ use ekiden_core::task::{Progress, QuestionAnswer, Spec};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
-use crate::port::LeaseRef;
+use crate::port::{LeaseRef, Leased};
+use crate::runner::leash::Leash;
 use crate::runner::progress::Reporter;
 
 /// A handler's surroundings. Cheap to clone, and alive for as long as somebody holds it.
@@ -17,33 +18,41 @@ pub struct Context {
 }
 
 struct Inner {
-    client: Client,
+    around: Arc<Surroundings>,
     spec: Arc<Spec>,
     lease: LeaseRef,
     attempts: u32,
     answer: Option<QuestionAnswer>,
-    stop: CancellationToken,
-    reporter: Arc<Reporter>,
+    leash: Leash,
+}
+
+/// What all attempts of a runner share.
+pub(crate) struct Surroundings {
+    client: Client,
+    pub(crate) reporter: Arc<Reporter>,
+}
+
+impl Surroundings {
+    pub(crate) fn of(client: Client) -> Self {
+        Self { client, reporter: Arc::default() }
+    }
 }
 
 impl Context {
-    pub(crate) fn new(
-        client: Client,
-        leased: &crate::port::Leased,
-        stop: CancellationToken,
-        reporter: Arc<Reporter>,
-    ) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                client,
-                spec: leased.spec.clone(),
-                lease: LeaseRef::new(leased.lease.task.clone(), leased.lease.token),
-                attempts: leased.attempts,
-                answer: leased.answer.clone(),
-                stop,
-                reporter,
-            }),
-        }
+    pub(crate) fn new(around: Arc<Surroundings>, leased: Leased) -> Self {
+        let Leased { spec, lease: LeaseRef { task, token, .. }, attempts, answer } = leased;
+        let (lease, leash) = (LeaseRef::new(task, token), Leash::default());
+        Self { inner: Arc::new(Inner { around, spec, lease, attempts, answer, leash }) }
+    }
+
+    /// The lease of the attempt.
+    pub(crate) fn lease(&self) -> &LeaseRef {
+        &self.inner.lease
+    }
+
+    /// What holds the attempt's handler.
+    pub(crate) fn leash(&self) -> &Leash {
+        &self.inner.leash
     }
 
     /// The task as it was handed in: id, pool, labels, group and all else.
@@ -68,17 +77,17 @@ impl Context {
 
     /// Whether the attempt should stop: the task was cancelled, its time is over, or the runner shuts down.
     pub fn is_cancelled(&self) -> bool {
-        self.inner.stop.is_cancelled()
+        self.inner.leash.is_stopped()
     }
 
     /// Waits until the attempt should stop.
     pub async fn cancelled(&self) {
-        self.inner.stop.cancelled().await;
+        self.inner.leash.token().cancelled().await;
     }
 
     /// The token behind [`Self::cancelled`], for work that is spawned.
     pub fn cancellation(&self) -> &CancellationToken {
-        &self.inner.stop
+        self.inner.leash.token()
     }
 
     /// Says how far the work is. Never waits: the latest word is passed on, a few times a second at most.
@@ -88,12 +97,12 @@ impl Context {
 
     /// Says how far the work is, in full.
     pub fn report(&self, progress: Progress) {
-        self.inner.reporter.say(&self.inner.lease, progress);
+        self.inner.around.reporter.say(&self.inner.lease, progress);
     }
 
     /// To hand in further tasks.
     pub fn client(&self) -> &Client {
-        &self.inner.client
+        &self.inner.around.client
     }
 }
 

@@ -13,7 +13,7 @@ use ekiden_core::id::{
     GroupId, IdempotencyKey, Kind, Namespace, OpId, PoolName, QuestionId, RunnerId, ScheduleId, SessionId, SweepId,
     TaskId,
 };
-use ekiden_core::key::Key;
+use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lane::LaneSpec;
 use ekiden_core::lease::Token;
 use ekiden_core::order::Priority;
@@ -159,6 +159,11 @@ impl TaskRef {
     /// The key of its record.
     pub(crate) fn key(&self) -> Key {
         Key::task(&self.namespace, &self.id)
+    }
+
+    /// The same, where the name is not needed any more.
+    pub(crate) fn into_key(self) -> Key {
+        Key { kind: RecordKind::Task, namespace: self.namespace, name: self.id.into() }
     }
 }
 

@@ -47,17 +47,15 @@ use ekiden_core::task::Phase;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::clock::{Clock, ManualClock};
 use ekiden_store::{DueQuery, ListOrder, MemoryStore, Store, TaskQuery};
-use tokio_util::sync::CancellationToken;
 
 use crate::client::{Client, Ekiden};
-use crate::context::Context;
+use crate::context::{Context, Surroundings};
 use crate::error::Result;
 use crate::handler::{Call, Payload};
 use crate::port::{Ask, LeaseRef, Leased, Settled, Settlement, Verdict};
 use crate::record::{TaskRecord, TaskState};
 use crate::registry::Registry;
 use crate::runner::attempt::{instead, judged};
-use crate::runner::progress::Reporter;
 
 /// 2026-01-01T00:00:00Z: the same moment in every test, so that ids and waits repeat.
 const START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
@@ -345,11 +343,10 @@ impl TestQueue {
     async fn attempt(&self, leased: Leased, calls: &BTreeMap<Kind, Call>) -> Ran {
         let task_type = leased.spec.envelope.task_type.clone();
         let call = calls.get(&task_type).expect("only kinds with a handler are asked for").clone();
-        let reporter = Arc::new(Reporter::default());
-        let context = Context::new(self.client.clone(), &leased, CancellationToken::new(), reporter.clone());
-        let verdict = judged(call, leased.spec.envelope.payload.clone(), context).await;
-        reporter.pass_on_now(&**self.client.queue()).await;
-        let lease = LeaseRef::new(leased.lease.task, leased.lease.token);
+        let around = Arc::new(Surroundings::of(self.client.clone()));
+        let (lease, attempt) = (LeaseRef::new(leased.lease.task.clone(), leased.lease.token), leased.attempts);
+        let verdict = judged(call, Context::new(around.clone(), leased)).await;
+        around.reporter.pass_on_now(&**self.client.queue()).await;
         let id = lease.task.id.clone();
         let mut settled = self.settle(&lease, verdict.clone()).await;
         if let Err(error) = &settled
@@ -358,7 +355,7 @@ impl TestQueue {
             settled = self.settle(&lease, verdict).await;
         }
         let state = settled.map_or_else(|_| self.status(&id).state, |settled| settled.state);
-        Ran { id, task_type, attempt: leased.attempts, verdict, state }
+        Ran { id, task_type, attempt, verdict, state }
     }
 
     async fn settle(&self, lease: &LeaseRef, verdict: Verdict) -> Result<Settled> {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use ekiden::core::{Millis, Question, QuestionId, ReasonCode, RetryPolicy, limits};
 use ekiden::store::MemoryStore;
 use ekiden::store::layers::{Faults, Faulty};
-use ekiden::{Context, Done, TaskError, TaskState};
+use ekiden::{Context, Done, TaskError, TaskRecord, TaskState};
 use lab::{Job, Lab, lab, lab_on, passes, secs, start, while_running};
 
 /// Hands in until it is in: a caller repeats a request whose outcome it does not know.
@@ -23,6 +23,16 @@ async fn hand_in(lab: &Lab, n: u64) {
             Ok(_) => return,
             Err(error) if error.code() == ReasonCode::TaskExists => return,
             Err(error) => assert!(error.is_retryable() || error.is_unknown(), "{error}"),
+        }
+    }
+}
+
+/// Asks until the store answers: where most reads fail, so do all tries of one request now and then.
+async fn all_tasks(lab: &Lab) -> Vec<TaskRecord> {
+    loop {
+        match lab.client.list(lab.client.all(), None, 100).await {
+            Ok(page) => return page.items,
+            Err(error) => assert!(error.is_retryable(), "{error}"),
         }
     }
 }
@@ -67,8 +77,7 @@ async fn survives(faults: Faults, seeds: std::ops::Range<u64>) {
             panic!("seed {seed}: stuck with {:?}", lab.client.counts_by_state().await);
         }
         runner.end().await;
-        let page = lab.client.list(lab.client.all(), None, 100).await.unwrap();
-        for record in page.items {
+        for record in all_tasks(&lab).await {
             assert_eq!(record.state, TaskState::Succeeded, "seed {seed}: {record:?}");
             assert_eq!(record.outcomes.succeeded, 1, "seed {seed}: {record:?}");
             assert!(record.runner.is_none());

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use ekiden::core::{EventName, Outcome, RunnerStatus};
+use ekiden::core::{EventName, Outcome, ReasonCode, RunnerStatus};
 use ekiden::store::{MemoryStore, TokioClock};
-use ekiden::{Context, Ekiden, Runner, TaskState};
+use ekiden::{Context, Ekiden, Ended, Io, Runner, TaskState};
 use lab::port::{Knobs, Port};
 use lab::shop::Shop;
-use lab::{Gauge, Job, START, happened, lab, lab_on, lab_with, ms, nothing, passes, secs, start};
+use lab::{Gauge, Job, Lab, START, happened, lab, lab_on, lab_with, ms, nothing, passes, secs, start};
 use tokio::sync::mpsc::unbounded_channel;
 
 /// R17: no new claims, and what runs may finish within the grace.
@@ -168,13 +168,57 @@ async fn a_blocked_handler_times_out_all_the_same() {
             }
         }
     }));
-    happened(&mut changes, &id, EventName::TimedOut).await;
+    let timed_out = happened(&mut changes, &id, EventName::TimedOut);
+    tokio::time::timeout(secs(30), timed_out).await.expect("its end is written while it blocks its thread");
     let record = client.get_status(&id).await.unwrap();
     assert_eq!((record.state, record.recent[0].outcome), (TaskState::Dead, Some(Outcome::TimedOut)));
     let next = client.enqueue(Job { n: 1 }).await.unwrap().id;
     release.send(()).unwrap();
     happened(&mut changes, &next, EventName::Succeeded).await;
     runner.end().await;
+}
+
+/// R15, R16: one handler blocks the only thread. Its time limit holds all the same, and its runner takes nothing that it could
+/// not start, so that others can.
+#[tokio::test]
+async fn a_runner_without_a_free_thread_keeps_time_limits_and_takes_nothing() {
+    let client = Ekiden::builder(Arc::new(MemoryStore::new())).seed(7).build().namespace("default").unwrap();
+    let mut changes = client.subscribe();
+    // Long enough for many looks at whether there is something to do, and for a second task before it is over.
+    let blocking = client.enqueue(Job { n: 0 }).timeout(ms(500)).max_attempts(1).await.unwrap().id;
+    let (release, blocked) = mpsc::channel::<()>();
+    let (entered, inside) = tokio::sync::oneshot::channel();
+    let calls = Mutex::new(Some((entered, blocked)));
+    let elsewhere = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let builder = Runner::builder(&client).name("blocked").concurrency(4).cancel_grace(ms(20));
+    let runner = builder.handler(move |_: Job, _: Context| {
+        let call = calls.lock().unwrap().take();
+        async move {
+            let (entered, blocked) = call.expect("it runs one task only");
+            entered.send(()).unwrap();
+            // Ends when the test does, or after a time that no machine needs.
+            let _ = blocked.recv_timeout(secs(60));
+        }
+    });
+    let runner = runner.build().unwrap();
+    let stop = runner.stop();
+    let run = elsewhere.spawn(runner.run_until_stopped());
+    inside.await.unwrap();
+    let waiting = client.enqueue(Job { n: 1 }).await.unwrap().id;
+    let timed_out = happened(&mut changes, &blocking, EventName::TimedOut);
+    tokio::time::timeout(secs(30), timed_out).await.expect("its end is written while it blocks its thread");
+    assert_eq!(client.get_status(&blocking).await.unwrap().state, TaskState::Dead);
+    assert_eq!(client.get_status(&waiting).await.unwrap().execution_no, 0, "nobody who cannot run it took it");
+
+    let other = start(Runner::builder(&client).name("free").handler(nothing));
+    let done = client.wait(&waiting).await.unwrap();
+    assert_eq!((done.state, done.execution_no), (TaskState::Succeeded, 1));
+    other.end().await;
+    stop.gently();
+    release.send(()).unwrap();
+    let ended = run.await.unwrap().unwrap();
+    assert_eq!((ended.settled, ended.handed_back.len(), ended.unsettled.len()), (1, 0, 0));
+    elsewhere.shutdown_background();
 }
 
 /// R17: a store that never answers again keeps no runner from ending.
@@ -300,6 +344,65 @@ async fn the_next_of_a_lane_waits_until_the_cancelled_attempt_has_ended() {
     assert_eq!((lab.ms(), gauge.most()), (7_001, 1), "dropped after its grace, and then the next one");
     assert_eq!(done.execution_no, 1);
     runner.end().await;
+}
+
+/// Runs a task until this request panics, and says how the runner ended.
+async fn end_by_panic(lab: &Lab, knobs: &Knobs, request: &'static str) -> ekiden::Result<Ended> {
+    let mut changes = lab.client.subscribe();
+    let id = lab.job(1).await;
+    let runner = start(lab.runner().concurrency(2).handler(|_: Job, context: Context| async move {
+        while !context.is_cancelled() {
+            context.progress(1, 2);
+            passes(ms(100)).await;
+        }
+        std::future::pending::<()>().await;
+    }));
+    happened(&mut changes, &id, EventName::Claimed).await;
+    *knobs.panics.lock().unwrap() = Some(request);
+    // Something for the engine to claim.
+    lab.job(2).await;
+    let ended = tokio::time::timeout(secs(60), runner.run).await.expect("it ends").unwrap();
+    *knobs.panics.lock().unwrap() = None;
+    let record = lab.status(&id).await;
+    assert_eq!((record.state, record.attempts), (TaskState::Queued, 0), "{request}: it was handed back");
+    assert!(lab.client.runners().await.unwrap().iter().all(|runner| runner.status != RunnerStatus::Running));
+    ended
+}
+
+/// R16, R17: no runner lives on without one of its parts. It says which failed, and hands back what it held.
+#[tokio::test(start_paused = true)]
+async fn a_part_that_panics_ends_the_runner() {
+    let parts = [
+        ("pulse", "beat"),
+        ("reporter", "report"),
+        ("warden", "signals"),
+        ("upkeep", "maintain"),
+        ("engine", "dequeue_ready"),
+    ];
+    for (part, request) in parts {
+        let knobs = Arc::new(Knobs::default());
+        let lab = lab_with(Arc::new(MemoryStore::new()), Arc::new(TokioClock::new(START)), 7, |builder| {
+            let knobs = knobs.clone();
+            builder.build_around(|inner| Arc::new(Port { inner, knobs }))
+        });
+        let error = end_by_panic(&lab, &knobs, request).await.unwrap_err();
+        assert_eq!(error.code(), ReasonCode::RunnerFailed);
+        let context = &error.refusal().context;
+        assert_eq!(context.get("part").map(String::as_str), Some(part), "{error}");
+        assert!(context.get("why").unwrap().contains("as the test wanted"), "{error}");
+    }
+}
+
+/// R16, R17: nor without its engine where that is driven beside the handlers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_panics_beside_its_handlers_ends_the_runner() {
+    let knobs = Arc::new(Knobs::default());
+    let lab = lab_with(Arc::new(MemoryStore::new()), Arc::new(TokioClock::new(START)), 7, |builder| {
+        let knobs = knobs.clone();
+        builder.io(Io::OwnThread).build_around(|inner| Arc::new(Port { inner, knobs }))
+    });
+    let error = end_by_panic(&lab, &knobs, "dequeue_ready").await.unwrap_err();
+    assert_eq!(error.refusal().context.get("part").map(String::as_str), Some("engine"), "{error}");
 }
 
 /// R17: a grace that never ends is no reason to panic.

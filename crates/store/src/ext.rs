@@ -77,18 +77,33 @@ pub trait StoreExt: Store {
     where
         P::Done: Send,
     {
+        let mut job = Job::new(id, plan, view);
+        async move { finish_alone(self, &mut job, &mut None, now).await }
+    }
+
+    /// The same, and then claims. The claim goes with the first commit in one call, behind it, where the store gets any.
+    fn run_seen_and_claim<P: Plan + Sync>(
+        &self,
+        plan: &P,
+        id: OpId,
+        now: Timestamp,
+        view: View,
+        claim: Claim,
+    ) -> impl Future<Output = (Result<P::Done, PlanError>, Result<Claimed, StoreError>)> + Send
+    where
+        P::Done: Send,
+    {
+        // Made here and not inside, where what is handed over would be kept twice.
+        let mut job = Job::new(id, plan, view);
+        let mut last = Some(Last::Claim(claim));
         async move {
-            let mut job = Job::new(id, plan, view);
-            let needs = job.first_needs(0);
-            if !needs.is_empty() {
-                read(self, std::slice::from_mut(&mut job), needs).await;
-            }
-            loop {
-                if let Some(done) = job.done.take() {
-                    return done;
-                }
-                step_alone(self, &mut job, now).await;
-            }
+            let done = finish_alone(self, &mut job, &mut last, now).await;
+            let claimed = match last {
+                Some(Last::Claim(claim)) => Box::pin(self.claim(claim)).await,
+                Some(Last::Claimed(outcome)) => as_claimed(Some(outcome)),
+                None => as_claimed(None),
+            };
+            (done, claimed)
         }
     }
 
@@ -211,21 +226,37 @@ async fn finish<S: Store + ?Sized, P: Plan + Sync>(
     }
 }
 
-/// One round of a single job. Most are: it shares nothing, so it needs no lists.
-async fn step_alone<S: Store + ?Sized, P: Plan + Sync>(store: &S, job: &mut Job<'_, P>, now: Timestamp) {
-    match job.draft(now) {
-        Ok((done, None)) => job.done = Some(Ok(done)),
-        Ok((done, Some(commit))) => {
-            let outcome = store.apply(vec![Op::Commit(commit)]).await.pop();
-            job.hear(done, outcome.unwrap_or_else(|| Err(wrong_answer(false))));
+/// Carries out a single plan. Most are: it shares nothing, so it needs no lists. What it has to read is boxed, since most need
+/// not, and the way of those stays small.
+async fn finish_alone<S: Store + ?Sized, P: Plan + Sync>(
+    store: &S,
+    job: &mut Job<'_, P>,
+    last: &mut Option<Last>,
+    now: Timestamp,
+) -> Result<P::Done, PlanError> {
+    let needs = job.first_needs(0);
+    if !needs.is_empty() {
+        Box::pin(read(store, std::slice::from_mut(job), needs)).await;
+    }
+    loop {
+        if let Some(done) = job.done.take() {
+            return done;
         }
-        Err(Stop::Refused(_)) if job.hearsay => job.forget(),
-        Err(Stop::Refused(refusal)) => job.done = Some(Err(PlanError::Refused(refusal))),
-        Err(Stop::Need(missing)) => {
-            let needs = missing.into_iter().map(|need| (0, need)).collect();
-            read(store, std::slice::from_mut(job), needs).await;
+        match job.round(last, now) {
+            Some(Round::Write(done, ops)) => {
+                let outcomes = store.apply(ops).await;
+                job.hear_alone(done, outcomes, last);
+            }
+            Some(Round::Read(needs)) => Box::pin(read(store, std::slice::from_mut(job), needs)).await,
+            None => {}
         }
     }
+}
+
+/// What a single job needs of the store next.
+enum Round<D> {
+    Write(D, Vec<Op>),
+    Read(Vec<(usize, Need)>),
 }
 
 /// One round: every job that can be drafted is committed, and what the others lack is read.
@@ -294,14 +325,43 @@ impl<'a, P: Plan> Job<'a, P> {
         self.hearsay = false;
     }
 
+    /// Who was told something by the caller may know enough; the draft asks for what it lacks.
     fn first_needs(&self, at: usize) -> Vec<(usize, Need)> {
-        let missing = self.plan.reads().into_iter().filter(|key| !self.view.knows(key));
-        missing.map(|key| (at, Need::Record(key))).collect()
+        if self.hearsay {
+            return Vec::new();
+        }
+        self.plan.reads().into_iter().map(|key| (at, Need::Record(key))).collect()
     }
 
     fn draft(&self, now: Timestamp) -> Result<(P::Done, Option<Commit>), Stop> {
         let lanes = if self.conflicts < limits::CONFLICTS_BEFORE_DEFERRING { Lanes::Admit } else { Lanes::Defer };
         Draft::of(self.plan, self.id, &self.view, now, lanes)
+    }
+
+    /// The next round of a job that goes alone. `None` if that needs nothing of the store.
+    fn round(&mut self, last: &mut Option<Last>, now: Timestamp) -> Option<Round<P::Done>> {
+        match self.draft(now) {
+            Ok((done, None)) => self.done = Some(Ok(done)),
+            Ok((done, Some(commit))) => {
+                let claim = last.take_if(|last| matches!(last, Last::Claim(_)));
+                let Some(Last::Claim(claim)) = claim else {
+                    return Some(Round::Write(done, vec![Op::Commit(commit)]));
+                };
+                return Some(Round::Write(done, vec![Op::Commit(commit), Op::Claim(claim)]));
+            }
+            Err(Stop::Refused(_)) if self.hearsay => self.forget(),
+            Err(Stop::Refused(refusal)) => self.done = Some(Err(PlanError::Refused(refusal))),
+            Err(Stop::Need(missing)) => return Some(Round::Read(missing.into_iter().map(|need| (0, need)).collect())),
+        }
+        None
+    }
+
+    /// The outcome of its commit, and behind it that of the claim, which is kept.
+    fn hear_alone(&mut self, done: P::Done, mut outcomes: Vec<Outcome>, last: &mut Option<Last>) {
+        if outcomes.len() > 1 {
+            *last = outcomes.pop().map(Last::Claimed);
+        }
+        self.hear(done, outcomes.pop().unwrap_or_else(|| Err(wrong_answer(false))));
     }
 
     fn hear(&mut self, done: P::Done, outcome: Outcome) {

@@ -99,7 +99,7 @@ impl Draft<'_> {
             return Err(Refusal::new(ReasonCode::TaskNotFound).with("task_id", &key.name).into());
         };
         match decide(&task, event, self.now())? {
-            Decision::Change(change) => Ok(Happened::Changed(self.change(key, &task, *change)?)),
+            Decision::Change(change) => Ok(Happened::Changed(self.change(key, &task, change)?)),
             Decision::AlreadyDone => Ok(Happened::AlreadyDone(task)),
             Decision::NothingToDo => Ok(Happened::NothingToDo(task)),
         }

@@ -117,7 +117,11 @@ impl<'v> Draft<'v> {
 
     /// A task as it will be after this draft.
     pub fn task(&self, key: &Key) -> Result<Option<Arc<Task>>, Stop> {
-        Ok(self.record(key)?.and_then(|record| record.as_task().cloned()))
+        match self.pending(key) {
+            Some(Pending::Guarded(Change::Put(record))) => Ok(record.as_task().cloned()),
+            Some(Pending::Guarded(Change::Delete) | Pending::Blind(Change::Delete)) => Ok(None),
+            _ => Ok(self.read(key)?.and_then(|versioned| versioned.record.as_task().cloned())),
+        }
     }
 
     /// The first records with a prefix, without those that this draft deletes.
@@ -176,7 +180,7 @@ impl<'v> Draft<'v> {
 
     /// The tasks to which something happens: their history goes on. A mark or a place is no event.
     pub(crate) fn happened(&self) -> Vec<Arc<Task>> {
-        let before = |key: &Key| self.view.record(key)?.as_ref()?.record.as_task().cloned();
+        let before = |key: &Key| self.view.record(key)??.record.as_task().cloned();
         let written = self.writes.iter().filter_map(|(key, pending)| match pending {
             Pending::Guarded(Change::Put(record)) => Some((key, record.as_task()?)),
             _ => None,
@@ -222,7 +226,7 @@ impl<'v> Draft<'v> {
 }
 
 fn read<'v>(view: &'v View, key: &Key) -> Result<Option<&'v Versioned>, Stop> {
-    view.record(key).map(Option::as_ref).ok_or_else(|| Stop::Need(vec![Need::Record(key.clone())]))
+    view.record(key).ok_or_else(|| Stop::Need(vec![Need::Record(key.clone())]))
 }
 
 /// A guarded delete of a record that was never there (put and deleted inside one draft) is no write at all.

@@ -31,11 +31,36 @@ pub struct PageNeed {
 /// 8: what most plans read. So few are found faster by looking at each, and cost no tree.
 const FEW: usize = 8;
 
+/// What was found under a key.
+#[derive(Clone, Debug)]
+enum Seen {
+    Found(Versioned),
+    Nothing(Key),
+}
+
+impl Seen {
+    const fn key(&self) -> &Key {
+        match self {
+            Self::Found(versioned) => &versioned.key,
+            Self::Nothing(key) => key,
+        }
+    }
+
+    const fn found(&self) -> Option<&Versioned> {
+        match self {
+            Self::Found(versioned) => Some(versioned),
+            Self::Nothing(_) => None,
+        }
+    }
+}
+
 /// Records as read.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// The first [`FEW`].
-    few: Vec<(Key, Option<Versioned>)>,
+    /// Usually there is one, and it costs no list.
+    first: Option<Seen>,
+    /// The next [`FEW`].
+    few: Vec<Seen>,
     /// All others.
     more: BTreeMap<Key, Option<Versioned>>,
     pages: BTreeMap<PageNeed, Vec<Versioned>>,
@@ -44,16 +69,20 @@ pub struct View {
 impl View {
     /// Adds what was found under a key, or that nothing was.
     pub fn insert(&mut self, key: Key, found: Option<Versioned>) {
-        if let Some((_, known)) = self.few.iter_mut().find(|(known, _)| *known == key) {
-            *known = found;
+        if self.first.iter().chain(&self.few).any(|known| *known.key() == key) {
+            self.replace(key, found);
+        } else if self.first.is_none() {
+            self.first = Some(seen(key, found));
         } else if self.few.len() < FEW {
-            if self.few.is_empty() {
-                // Usually there is one.
-                self.few.reserve_exact(1);
-            }
-            self.few.push((key, found));
+            self.few.push(seen(key, found));
         } else {
             self.more.insert(key, found);
+        }
+    }
+
+    fn replace(&mut self, key: Key, found: Option<Versioned>) {
+        if let Some(known) = self.first.iter_mut().chain(&mut self.few).find(|known| *known.key() == key) {
+            *known = seen(key, found);
         }
     }
 
@@ -68,7 +97,11 @@ impl View {
     /// A view of one record.
     #[must_use]
     pub fn with(mut self, versioned: Versioned) -> Self {
-        self.insert(versioned.key.clone(), Some(versioned));
+        if self.is_empty() {
+            self.first = Some(Seen::Found(versioned));
+        } else {
+            self.insert(versioned.key.clone(), Some(versioned));
+        }
         self
     }
 
@@ -79,15 +112,20 @@ impl View {
 
     /// Whether nothing was read yet.
     pub fn is_empty(&self) -> bool {
-        self.few.is_empty() && self.pages.is_empty()
+        self.first.is_none() && self.pages.is_empty()
     }
 
-    pub(crate) fn record(&self, key: &Key) -> Option<&Option<Versioned>> {
-        let few = self.few.iter().find(|(known, _)| known == key).map(|(_, found)| found);
-        few.or_else(|| self.more.get(key))
+    /// What was found under a key, if anybody looked.
+    pub(crate) fn record(&self, key: &Key) -> Option<Option<&Versioned>> {
+        let few = self.first.iter().chain(&self.few).find(|known| known.key() == key).map(Seen::found);
+        few.or_else(|| self.more.get(key).map(Option::as_ref))
     }
 
     pub(crate) fn page(&self, need: &PageNeed) -> Option<&[Versioned]> {
         self.pages.get(need).map(Vec::as_slice)
     }
+}
+
+fn seen(key: Key, found: Option<Versioned>) -> Seen {
+    found.map_or(Seen::Nothing(key), Seen::Found)
 }

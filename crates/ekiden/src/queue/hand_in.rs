@@ -26,47 +26,41 @@ impl StoreQueue {
     /// One task is by far the most usual, and is spared the lists; what rarely happens is boxed, so that the rest stays small.
     pub(super) async fn hand_in(&self, mut tasks: Vec<NewTask>) -> Vec<Result<Enqueued>> {
         let now = self.now();
-        let is_single = tasks.len() == 1;
-        match tasks.pop() {
-            Some(task) if is_single => match self.hand_in_one(task, now).await {
-                Ok(answer) => vec![answer],
-                Err(later) => vec![Box::pin(self.hand_in_slowly(later)).await],
-            },
-            Some(last) => {
-                tasks.push(last);
-                Box::pin(self.hand_in_many(tasks, now)).await
-            }
+        if tasks.len() > 1 {
+            return Box::pin(self.hand_in_many(tasks, now)).await;
+        }
+        let Some(task) = tasks.first() else { return Vec::new() };
+        let known = match self.settings(&task.task.namespace, &task.pool).await {
+            Ok(known) => known,
+            Err(error) => return vec![Err(error)],
+        };
+        // Taken out of its list as late as this: what is kept meanwhile should be small.
+        match tasks.pop().map(|task| self.prepare(task, &known, now)) {
+            Some(Ok(prepared)) => vec![self.hand_in_one(prepared, now).await],
+            Some(Err(error)) => vec![Err(error)],
             None => Vec::new(),
         }
     }
 
-    /// What could not be carried out at once comes back.
-    async fn hand_in_one(&self, task: NewTask, now: Timestamp) -> Result<Result<Enqueued>, Later> {
-        let id = self.op_id();
-        let plan = match self.prepare(task, now).await {
-            Ok(Prepared::Simple(plan)) => plan,
-            Ok(prepared) => return Err(Later { id, prepared, failed: None }),
-            Err(error) => return Ok(Err(error)),
+    async fn hand_in_one(&self, prepared: Prepared, now: Timestamp) -> Result<Enqueued> {
+        let id = self.op_id_at(now);
+        let plan = match prepared {
+            Prepared::Simple(plan) => plan,
+            Prepared::ManyParents(plan) => return Box::pin(self.hand_in_with_parents(plan)).await,
         };
-        match self.store.run_seen(&plan, id, now, nothing_there(&plan)).await {
-            Ok(enqueued) => Ok(Ok(self.handed_in(&enqueued))),
+        match self.store().run_seen(&plan, id, now, nothing_there(&plan)).await {
+            Ok(enqueued) => Ok(self.handed_in(&enqueued)),
             Err(PlanError::Store(error)) if error.retryable => {
-                Err(Later { id, prepared: Prepared::Simple(plan), failed: Some(error.into()) })
+                Box::pin(self.hand_in_again(id, &plan, error.into())).await
             }
-            Err(error) => Ok(Err(error.into())),
+            Err(error) => Err(error.into()),
         }
     }
 
-    async fn hand_in_slowly(&self, later: Later) -> Result<Enqueued> {
-        match later.prepared {
-            Prepared::Simple(plan) => {
-                // The first try may have happened; only a repetition under its own id can tell.
-                let again = self.carry_out_as(later.id, &plan, View::default()).await;
-                let again = again.map_err(|error| error.after(later.failed.as_ref()));
-                again.map(|enqueued| self.handed_in(&enqueued))
-            }
-            Prepared::ManyParents(plan) => self.hand_in_with_parents(plan).await,
-        }
+    /// The first try may have happened; only a repetition under its own id can tell.
+    async fn hand_in_again(&self, id: OpId, plan: &Enqueue, failed: Error) -> Result<Enqueued> {
+        let again = self.carry_out_as(id, plan, View::default()).await;
+        again.map(|enqueued| self.handed_in(&enqueued)).map_err(|error| error.after(Some(&failed)))
     }
 
     async fn hand_in_many(&self, tasks: Vec<NewTask>, now: Timestamp) -> Vec<Result<Enqueued>> {
@@ -76,11 +70,12 @@ impl StoreQueue {
         let mut views = Vec::with_capacity(tasks.len());
         let mut later = Vec::new();
         for (at, task) in tasks.into_iter().enumerate() {
-            match self.prepare(task, now).await {
+            let known = self.settings(&task.task.namespace, &task.pool).await;
+            match known.and_then(|known| self.prepare(task, &known, now)) {
                 Ok(Prepared::Simple(plan)) => {
                     places.push(at);
                     views.push(nothing_there(&plan));
-                    plans.push((self.op_id(), plan));
+                    plans.push((self.op_id_at(now), plan));
                     answers.push(None);
                 }
                 Ok(many @ Prepared::ManyParents(_)) => {
@@ -90,7 +85,7 @@ impl StoreQueue {
                 Err(error) => answers.push(Some(Err(error))),
             }
         }
-        let (outcomes, _) = self.store.run_all_and_claim(&plans, views, None, now).await;
+        let (outcomes, _) = self.store().run_all_and_claim(&plans, views, None, now).await;
         let outcomes = self.persist_all(&plans, outcomes, now).await;
         for ((place, (_, plan)), outcome) in places.into_iter().zip(plans).zip(outcomes) {
             // Its parents may have been handed in by this very request, after it looked for them.
@@ -125,19 +120,26 @@ impl StoreQueue {
         }
     }
 
-    async fn prepare(&self, task: NewTask, now: Timestamp) -> Result<Prepared> {
-        let plan = Enqueue {
-            start: task.start,
-            parents: task.parents.clone(),
-            idempotency: task.idempotency.clone(),
-            spec: Arc::new(self.spec(task, now).await?),
-        };
+    fn prepare(&self, task: NewTask, known: &(Arc<PoolSettings>, Source), now: Timestamp) -> Result<Prepared> {
+        let (start, idempotency, parents) = (task.start, task.idempotency.clone(), task.parents.clone());
+        let spec = Arc::new(self.spec(task, known, now)?);
+        let plan = Enqueue { spec, start, parents, idempotency };
         let few = plan.parents.len() <= limits::PARENTS_A_COMMIT_MAX;
         Ok(if few { Prepared::Simple(plan) } else { Prepared::ManyParents(plan) })
     }
 
-    pub(super) async fn spec(&self, task: NewTask, now: Timestamp) -> Result<Spec> {
-        let policy = self.policy(&task).await?;
+    /// What a task is, given what is known of its pool.
+    pub(super) fn spec(
+        &self,
+        task: NewTask,
+        (settings, source): &(Arc<PoolSettings>, Source),
+        now: Timestamp,
+    ) -> Result<Spec> {
+        let policy = match source {
+            Source::Set => settings.policy.clone(),
+            Source::Default => self.default_policy(settings, &task),
+        };
+        let policy = with_wishes(policy, &task.wishes);
         let run_at = match task.when {
             When::Now => None,
             When::After(delay) => Some(now + delay.check_or_zero("delay")?),
@@ -161,18 +163,9 @@ impl StoreQueue {
         Ok(spec)
     }
 
-    /// The pool's policy, or that of the kind where the pool has no word of its own; and then what the task wishes.
-    async fn policy(&self, task: &NewTask) -> Result<Arc<Policy>> {
-        let (settings, source) = self.settings(&task.task.namespace, &task.pool).await?;
-        let policy = match source {
-            Source::Set => settings.policy.clone(),
-            Source::Default => self.default_policy(&settings, task),
-        };
-        Ok(with_wishes(policy, &task.wishes))
-    }
-
+    /// The pool's policy, or that of the kind where the pool has no word of its own.
     fn default_policy(&self, settings: &PoolSettings, task: &NewTask) -> Arc<Policy> {
-        match Profile::of(self.store.info().name, &task.envelope.task_type) {
+        match Profile::of(self.store().info().name, &task.envelope.task_type) {
             Profile::Embedded => settings.policy.clone(),
             other => other.settings().policy,
         }
@@ -235,13 +228,6 @@ impl StoreQueue {
             tracing::warn!(task_id = plan.spec.id.as_str(), %error, "cannot cancel a task whose parents were refused");
         }
     }
-}
-
-/// A task that takes more than one request.
-struct Later {
-    id: OpId,
-    prepared: Prepared,
-    failed: Option<Error>,
 }
 
 enum Prepared {

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{Namespace, RunnerId};
+use ekiden_core::id::{Namespace, OpId, PoolName, RunnerId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lease::Token;
 use ekiden_core::limits;
 use ekiden_core::plan::{Beat, Goodbye, Happen, Happened, Report, View};
-use ekiden_core::reason::ReasonCode;
+use ekiden_core::pool::PoolSettings;
 use ekiden_core::record::{Record, Signal, Versioned};
 use ekiden_core::runner::Runner;
 use ekiden_core::task::{Phase, Progress, Task};
-use ekiden_store::{Claimed, PlanError, RecordQuery, StoreExt, TaskQuery};
+use ekiden_store::{Claimed, PlanError, RecordQuery, StoreError, StoreExt, TaskQuery};
 
 use super::{StoreQueue, locked};
 use crate::error::{Error, Result};
@@ -21,24 +21,39 @@ use crate::port::{Ask, LeaseRef, Leased, Settled, SettledAndLeased, Settlement, 
 
 impl StoreQueue {
     pub(super) async fn lease(&self, ask: Ask) -> Result<Vec<Leased>> {
-        let claim = self.claim(&ask).await?;
-        let first = self.store.claim(claim.clone()).await.map_err(Error::from);
-        let again = || async { self.store.claim(claim.clone()).await.map_err(Error::from) };
-        Ok(self.given(self.persist(first, again).await?))
+        match self.store().claim(self.claim(&ask).await?).await {
+            Ok(claimed) => Ok(self.given(claimed)),
+            Err(error) => Box::pin(self.lease_again(&ask, error)).await,
+        }
+    }
+
+    /// A passing error is met by the same claim again: under its id it gives what the first try may have taken.
+    async fn lease_again(&self, ask: &Ask, failed: StoreError) -> Result<Vec<Leased>> {
+        let again = || async { self.store().claim(self.claim(ask).await?).await.map_err(Error::from) };
+        Ok(self.given(self.persist(Err(failed.into()), again).await?))
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claim> {
         let mut pools = Vec::with_capacity(ask.pools.len());
         for pool in ask.pools.iter() {
             let (settings, _) = self.settings(&ask.namespace, pool).await?;
-            pools.push(ClaimPool {
-                namespace: ask.namespace.clone(),
-                pool: pool.clone(),
-                paused: settings.paused,
-                running_max: settings.running_max,
-            });
+            pools.push(claim_pool(ask, pool, &settings));
         }
-        Ok(Claim {
+        Ok(self.claim_from(ask, pools))
+    }
+
+    /// The claim, if the settings of all its pools are known.
+    fn known_claim(&self, ask: &Ask) -> Option<Claim> {
+        let mut pools = Vec::with_capacity(ask.pools.len());
+        for pool in ask.pools.iter() {
+            let (settings, _) = self.known_settings(&ask.namespace, pool)?;
+            pools.push(claim_pool(ask, pool, &settings));
+        }
+        Some(self.claim_from(ask, pools))
+    }
+
+    fn claim_from(&self, ask: &Ask, pools: Vec<ClaimPool>) -> Claim {
+        Claim {
             id: ask.id,
             now: self.now(),
             pools,
@@ -46,7 +61,7 @@ impl StoreQueue {
             limit: ask.limit,
             holder: ask.holder.clone(),
             lease: LeaseTerm::Heartbeat,
-        })
+        }
     }
 
     /// A repeated claim also gives what was cancelled meanwhile; that is told by its signal, and is not to be run.
@@ -72,12 +87,19 @@ impl StoreQueue {
         self.settle_one(Settlement { id: self.op_id(), lease, verdict }).await
     }
 
-    async fn settle_one(&self, settlement: Settlement) -> Result<Settled> {
-        let plan = Happen { task: settlement.lease.task.key(), event: settlement.event() };
-        let view = settlement.lease.seen.map_or_else(View::default, |seen| View::default().with(seen));
-        let happened = match self.store.run_seen(&plan, settlement.id, self.now(), view).await {
+    fn settle_one(&self, settlement: Settlement) -> impl Future<Output = Result<Settled>> + Send {
+        // Made here and not inside, where what is handed over would be kept twice.
+        let (id, plan, view) = prepare(settlement);
+        async move {
+            let first = self.store().run_seen(&plan, id, self.now(), view).await;
+            self.settled_or_again(id, &plan, first).await
+        }
+    }
+
+    async fn settled_or_again(&self, id: OpId, plan: &Happen, first: Result<Happened, PlanError>) -> Result<Settled> {
+        let happened = match first {
             Err(PlanError::Store(error)) if error.retryable => {
-                let again = Box::pin(self.carry_out_as(settlement.id, &plan, View::default())).await;
+                let again = Box::pin(self.carry_out_as(id, plan, View::default())).await;
                 again.map_err(|later| later.after(Some(&error.into())))
             }
             outcome => outcome.map_err(Error::from),
@@ -87,62 +109,68 @@ impl StoreQueue {
 
     /// A settlement alone is spared the lists; what rarely happens is boxed, so that the rest stays small.
     pub(super) async fn settle(&self, mut settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
-        match settlements.pop() {
-            Some(one) if settlements.is_empty() && then.is_none() => {
+        match (settlements.pop(), then) {
+            (Some(one), None) if settlements.is_empty() => {
                 SettledAndLeased { settled: vec![self.settle_one(one).await], leased: Ok(Vec::new()) }
             }
-            last => {
+            (Some(one), Some(ask)) if settlements.is_empty() => match self.known_claim(&ask) {
+                Some(claim) => self.settle_one_and_lease(one, ask, claim).await,
+                None => Box::pin(self.settle_and_lease(vec![one], Some(ask))).await,
+            },
+            (last, then) => {
                 settlements.extend(last);
                 Box::pin(self.settle_and_lease(settlements, then)).await
             }
         }
     }
 
+    fn settle_one_and_lease(
+        &self,
+        settlement: Settlement,
+        ask: Ask,
+        claim: Claim,
+    ) -> impl Future<Output = SettledAndLeased> + Send {
+        let (id, plan, view) = prepare(settlement);
+        async move {
+            let (first, claimed) = self.store().run_seen_and_claim(&plan, id, claim.now, view, claim).await;
+            let settled = self.settled_or_again(id, &plan, first).await;
+            let leased = match claimed {
+                Ok(claimed) => Ok(self.given(claimed)),
+                Err(error) => Box::pin(self.lease_again(&ask, error)).await,
+            };
+            SettledAndLeased { settled: vec![settled], leased }
+        }
+    }
+
     async fn settle_and_lease(&self, settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
-        let asked = then.is_some();
-        let claim = match then {
-            Some(ask) => self.claim(&ask).await.map(Some),
+        let claim = match &then {
+            Some(ask) => self.claim(ask).await.map(Some),
             None => Ok(None),
         };
         let now = self.now();
         let (mut plans, mut views) = (Vec::with_capacity(settlements.len()), Vec::with_capacity(settlements.len()));
         for settlement in settlements {
-            plans.push((settlement.id, Happen { task: settlement.lease.task.key(), event: settlement.event() }));
-            views.push(settlement.lease.seen.map_or_else(View::default, |seen| View::default().with(seen)));
+            let (id, plan, view) = prepare(settlement);
+            plans.push((id, plan));
+            views.push(view);
         }
         let (claim, refused) = match claim {
             Ok(claim) => (claim, None),
             Err(error) => (None, Some(error)),
         };
-        let (outcomes, claimed) = self.store.run_all_and_claim(&plans, views, claim.clone(), now).await;
+        let (outcomes, claimed) = self.store().run_all_and_claim(&plans, views, claim, now).await;
         let outcomes = self.persist_all(&plans, outcomes, now).await;
         let settled = outcomes.into_iter().map(|outcome| outcome.map(|happened| self.settled(happened))).collect();
-        let leased = match (claimed, refused) {
-            (Some(first), _) => self.given_after(first, claim).await,
-            (None, Some(error)) => Err(error),
-            (None, None) => {
-                debug_assert!(!asked, "a claim that was asked for has an answer");
+        let leased = match (claimed, &then, refused) {
+            (Some(Ok(claimed)), ..) => Ok(self.given(claimed)),
+            (Some(Err(error)), Some(ask), _) => self.lease_again(ask, error).await,
+            (_, _, Some(error)) => Err(error),
+            (_, _, None) => {
+                debug_assert!(then.is_none(), "a claim that was asked for has an answer");
                 Ok(Vec::new())
             }
         };
         SettledAndLeased { settled, leased }
-    }
-
-    async fn given_after(
-        &self,
-        first: Result<Claimed, ekiden_store::StoreError>,
-        claim: Option<Claim>,
-    ) -> Result<Vec<Leased>> {
-        let again = || {
-            let claim = claim.clone();
-            async {
-                match claim {
-                    Some(claim) => self.store.claim(claim).await.map_err(Error::from),
-                    None => Err(ReasonCode::ClaimInvalid.into()),
-                }
-            }
-        };
-        Ok(self.given(self.persist(first.map_err(Error::from), again).await?))
     }
 
     fn settled(&self, happened: Happened) -> Settled {
@@ -165,7 +193,7 @@ impl StoreQueue {
         // A beat that does not get through in time is followed by the next one; only the latest moment counts.
         let id = runner.id.clone();
         let began = self.clock.monotonic();
-        match self.store.run(&Beat { runner }, self.op_id(), self.now()).await {
+        match self.store().run(&Beat { runner }, self.op_id(), self.now()).await {
             Ok(_) => {
                 locked(&self.beats).insert(id, began);
                 Ok(())
@@ -191,7 +219,7 @@ impl StoreQueue {
             cursor: None,
             limit: limits::PAGE_ITEMS_MAX,
         };
-        let page = self.read(|| self.store.records(query.clone())).await?;
+        let page = self.read(|| self.store().records(query.clone())).await?;
         let signal = |found: Versioned| match found.record {
             Record::Signal(signal) => Some(signal),
             _ => None,
@@ -201,13 +229,31 @@ impl StoreQueue {
 
     pub(super) async fn held_by(&self, namespace: Namespace, runner: RunnerId) -> Result<Vec<LeaseRef>> {
         let query = TaskQuery::oldest(TaskFilter::held_by(namespace, runner), limits::PAGE_ITEMS_MAX);
-        let page = self.read(|| self.store.tasks(query.clone())).await?;
+        let page = self.read(|| self.store().tasks(query.clone())).await?;
         let held = page.items.into_iter().filter_map(|found| {
             let task = found.record.as_task()?.clone();
             Some(lease_of(&task, Some(found)))
         });
         Ok(held.collect())
     }
+}
+
+/// What a claim says of a pool.
+fn claim_pool(ask: &Ask, pool: &PoolName, settings: &PoolSettings) -> ClaimPool {
+    ClaimPool {
+        namespace: ask.namespace.clone(),
+        pool: pool.clone(),
+        paused: settings.paused,
+        running_max: settings.running_max,
+    }
+}
+
+/// The plan of a settlement, its id, and what it need not read.
+fn prepare(settlement: Settlement) -> (OpId, Happen, View) {
+    let event = settlement.event();
+    let LeaseRef { task, seen, .. } = settlement.lease;
+    let view = seen.map_or_else(View::default, |seen| View::default().with(seen));
+    (settlement.id, Happen { task: task.into_key(), event }, view)
 }
 
 fn lease_of(task: &Arc<Task>, seen: Option<Versioned>) -> LeaseRef {

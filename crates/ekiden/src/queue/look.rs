@@ -27,11 +27,11 @@ impl StoreQueue {
     }
 
     pub(super) async fn records(&self, keys: Vec<Key>) -> Result<Vec<Option<Versioned>>> {
-        self.read(|| self.store.get(keys.clone())).await
+        self.read(|| self.store().get(keys.clone())).await
     }
 
     pub(super) async fn page(&self, query: TaskQuery) -> Result<Page<TaskRecord>> {
-        let page = self.read(|| self.store.tasks(query.clone())).await?;
+        let page = self.read(|| self.store().tasks(query.clone())).await?;
         let records = page.items.iter().filter_map(|found| Some(TaskRecord::from(&**found.record.as_task()?)));
         Ok(Page { items: records.collect(), cursor: page.cursor })
     }
@@ -45,7 +45,7 @@ impl StoreQueue {
             cursor: None,
             limit: limits::PAGE_ITEMS_MAX,
         };
-        let page = self.read(|| self.store.records(query.clone())).await?;
+        let page = self.read(|| self.store().records(query.clone())).await?;
         Ok(page.items.into_iter().map(|found| found.record).collect())
     }
 

@@ -62,13 +62,13 @@ impl StoreQueue {
     pub(super) async fn next_waiting(&self, namespace: Namespace) -> Result<Option<Timestamp>> {
         let now = self.now();
         let query = DueQuery { namespace, index: DueIndex::Promote, until: now + AHEAD, limit: ENTRIES_A_ROUND };
-        let waiting = self.read(|| self.store.due(query.clone())).await?;
+        let waiting = self.read(|| self.store().due(query.clone())).await?;
         Ok(waiting.into_iter().map(|entry| entry.at).find(|at| *at > now))
     }
 
     async fn due(&self, namespace: &Namespace, index: DueIndex, done: &mut Maintained) -> Result<Vec<DueEntry>> {
         let query = DueQuery { namespace: namespace.clone(), index, until: self.now(), limit: ENTRIES_A_ROUND };
-        let entries = self.read(|| self.store.due(query.clone())).await?;
+        let entries = self.read(|| self.store().due(query.clone())).await?;
         done.more |= entries.len() == ENTRIES_A_ROUND;
         Ok(entries)
     }
@@ -82,7 +82,7 @@ impl StoreQueue {
         let named: Vec<_> = plans.into_iter().map(|plan| (self.op_id(), plan)).collect();
         let mut done = Vec::with_capacity(named.len());
         let mut failed = None;
-        for outcome in self.store.run_all(&named, self.now()).await {
+        for outcome in self.store().run_all(&named, self.now()).await {
             match outcome {
                 Ok(one) => done.push(one),
                 Err(PlanError::Refused(_)) => {}
@@ -142,7 +142,7 @@ impl StoreQueue {
     async fn take_back(&self, runner_key: &Key, runner: &RunnerId, done: &mut Maintained) -> Result<()> {
         let filter = TaskFilter::held_by(runner_key.namespace.clone(), runner.clone());
         let query = TaskQuery::oldest(filter, ENTRIES_A_ROUND);
-        let page = self.read(|| self.store.tasks(query.clone())).await?;
+        let page = self.read(|| self.store().tasks(query.clone())).await?;
         if page.items.is_empty() && page.cursor.is_none() {
             return self.each(vec![ClearDead { runner: runner_key.clone() }]).await.map(drop);
         }
@@ -176,7 +176,7 @@ impl StoreQueue {
     /// One step of a sweep; `None` when there is nothing to do, or the step was refused.
     async fn sweep_once(&self, key: &Key) -> Result<Option<Swept>> {
         let limit = limits::SWEEP_ITEMS_MAX;
-        let next = self.read(|| self.store.sweep_step(key.clone(), limit, || self.task_id())).await?;
+        let next = self.read(|| self.store().sweep_step(key.clone(), limit, || self.task_id())).await?;
         let Some(next) = next else { return Ok(None) };
         if let SweepWork::Await { group, then, .. } = &next.seen.work {
             locked(&self.groups).waits(&key.namespace, group.group.as_ref(), then);
@@ -205,7 +205,7 @@ impl StoreQueue {
         let now = self.now();
         let until = now + SOON;
         let query = DueQuery { namespace: namespace.clone(), index: DueIndex::Schedule, until, limit: ENTRIES_A_ROUND };
-        let coming = self.read(|| self.store.due(query.clone())).await?;
+        let coming = self.read(|| self.store().due(query.clone())).await?;
         done.next_tick = coming.into_iter().map(|entry| entry.at).find(|at| *at > now);
         Ok(())
     }

@@ -6,7 +6,6 @@ mod look;
 mod maintain;
 mod settings;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
 use ekiden_store::{CountScope, Counts, Page, PlanError, Store, StoreExt, TaskQuery};
+use hashbrown::HashMap;
 
 use crate::bell::Bell;
 use crate::change::{Announcer, Observer, Subscription};
@@ -49,7 +49,7 @@ pub struct StoreQueue {
     entropy: Mutex<Entropy>,
     bells: RwLock<HashMap<Namespace, Arc<Bell>>>,
     announcer: Announcer,
-    pools: Mutex<HashMap<(Namespace, PoolName), settings::Known>>,
+    pools: RwLock<settings::KnownPools>,
     /// Who waits for which group, as far as this process knows, and whom a member's end may concern.
     groups: Mutex<maintain::Groups>,
     /// When each runner's last beat through this queue was acknowledged, by the monotonic clock.
@@ -75,10 +75,15 @@ impl StoreQueue {
             entropy: Mutex::new(entropy),
             bells: RwLock::default(),
             announcer: Announcer::new(observers),
-            pools: Mutex::default(),
+            pools: RwLock::default(),
             groups: Mutex::default(),
             beats: Mutex::default(),
         }
+    }
+
+    /// The store itself: a shared store is a store too, and would box each request once more.
+    fn store(&self) -> &dyn Store {
+        &*self.store
     }
 
     fn now(&self) -> Timestamp {
@@ -86,7 +91,10 @@ impl StoreQueue {
     }
 
     fn op_id(&self) -> OpId {
-        let now = self.now();
+        self.op_id_at(self.now())
+    }
+
+    fn op_id_at(&self, now: Timestamp) -> OpId {
         locked(&self.entropy).op_id(now)
     }
 
@@ -109,8 +117,8 @@ impl StoreQueue {
         P: Plan + Sync,
         P::Done: Send,
     {
-        let first = self.store.run_seen(plan, id, self.now(), view).await.map_err(Error::from);
-        self.persist(first, || async { self.store.run(plan, id, self.now()).await.map_err(Error::from) }).await
+        let first = self.store().run_seen(plan, id, self.now(), view).await.map_err(Error::from);
+        self.persist(first, || async { self.store().run(plan, id, self.now()).await.map_err(Error::from) }).await
     }
 
     /// Repeats a request while its error is a passing one.
@@ -159,7 +167,7 @@ impl StoreQueue {
             }
             tokio::time::sleep(wait).await;
             wait *= 2;
-            for (place, outcome) in places.into_iter().zip(self.store.run_all(&again, now).await) {
+            for (place, outcome) in places.into_iter().zip(self.store().run_all(&again, now).await) {
                 *place = outcome.map_err(|later| Error::from(later).after(place.as_ref().err()));
             }
         }
@@ -186,9 +194,10 @@ impl StoreQueue {
     }
 
     fn wake(&self, task: &Task) {
-        let now = self.now();
         let waits = matches!(task.state.phase, Phase::Queued | Phase::RetryScheduled);
-        let ready = waits && task.state.next_run_at <= now;
+        // By its own time where that says enough: the clock is asked only for what lies ahead of it.
+        let at = task.state.next_run_at;
+        let ready = waits && (at <= task.state.updated_at || at <= self.now());
         // Whatever stops running lets the next of its lane or of a limited pool go.
         let makes_room = task.state.execution_no > 0
             && task.state.phase != Phase::Running
@@ -200,7 +209,7 @@ impl StoreQueue {
         }
         let bell = self.bell_of(&task.spec.namespace);
         if waits && !ready {
-            bell.ready_at(task.state.next_run_at, now);
+            bell.ready_at(at, self.now());
         }
         if ready || makes_room {
             bell.ready.ring();
@@ -228,7 +237,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[async_trait]
 impl Queue for StoreQueue {
     fn info(&self) -> QueueInfo {
-        let info = self.store.info();
+        let info = self.store().info();
         QueueInfo { store: info.name.to_owned(), durable: info.durable.to_owned(), near: !info.shared }
     }
 
@@ -281,7 +290,7 @@ impl Queue for StoreQueue {
     }
 
     async fn counts_by_state(&self, scope: CountScope) -> Result<Counts> {
-        self.read(|| self.store.counts(scope.clone())).await
+        self.read(|| self.store().counts(scope.clone())).await
     }
 
     async fn tasks(&self, query: TaskQuery) -> Result<Page<TaskRecord>> {

@@ -1,6 +1,6 @@
 //! What people set: pools, schedules, and commands on many tasks. Pool settings are known for up to a second.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use ekiden_core::id::{Namespace, PoolName, ScheduleId, SweepId};
@@ -12,8 +12,9 @@ use ekiden_core::record::{Pool, Record};
 use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::{Sweep, SweepWork};
 use ekiden_core::transition::Start;
+use hashbrown::HashMap;
 
-use super::{StoreQueue, locked};
+use super::StoreQueue;
 use crate::error::Result;
 use crate::port::{Bulk, NewSchedule};
 
@@ -40,43 +41,69 @@ pub(super) struct Known {
     read_at: Duration,
 }
 
+/// The pools that are known, by namespace, so that they are found without a copy of their names.
+pub(super) type KnownPools = HashMap<Namespace, HashMap<PoolName, Known>>;
+
 impl StoreQueue {
+    fn known_pools(&self) -> RwLockReadGuard<'_, KnownPools> {
+        self.pools.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known_pools_mut(&self) -> RwLockWriteGuard<'_, KnownPools> {
+        self.pools.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) async fn settings(&self, namespace: &Namespace, pool: &PoolName) -> Result<(Arc<PoolSettings>, Source)> {
-        let name = (namespace.clone(), pool.clone());
-        let read_at = self.clock.monotonic();
-        let known = locked(&self.pools).get(&name).cloned();
-        if let Some(known) = known.filter(|known| read_at.saturating_sub(known.read_at) < KNOWN_FOR) {
-            return Ok((known.settings, known.source));
+        match self.known_settings(namespace, pool) {
+            Some(known) => Ok(known),
+            // Rare, and large: the usual way stays small.
+            None => Box::pin(self.read_settings(namespace, pool)).await,
         }
+    }
+
+    /// The settings, if they were read a moment ago.
+    pub(super) fn known_settings(&self, namespace: &Namespace, pool: &PoolName) -> Option<(Arc<PoolSettings>, Source)> {
+        let now = self.clock.monotonic();
+        let pools = self.known_pools();
+        let known = pools.get(namespace)?.get(pool)?;
+        (now.saturating_sub(known.read_at) < KNOWN_FOR).then(|| (known.settings.clone(), known.source))
+    }
+
+    async fn read_settings(&self, namespace: &Namespace, pool: &PoolName) -> Result<(Arc<PoolSettings>, Source)> {
+        let read_at = self.clock.monotonic();
         let found = self.records(vec![Key::pool(namespace, pool)]).await?.pop().flatten();
         let (settings, source) = match found.map(|found| found.record) {
             Some(Record::Pool(pool)) => (Arc::new(pool.settings.clone()), Source::Set),
             _ => (Arc::new(self.default_settings()), Source::Default),
         };
-        let mut pools = locked(&self.pools);
-        if pools.len() >= KNOWN_MAX {
-            pools.clear();
+        let mut known = self.known_pools_mut();
+        if known.values().map(HashMap::len).sum::<usize>() >= KNOWN_MAX {
+            known.clear();
         }
-        pools.insert(name, Known { settings: settings.clone(), source, read_at });
+        let pools = known.entry(namespace.clone()).or_default();
+        pools.insert(pool.clone(), Known { settings: settings.clone(), source, read_at });
         Ok((settings, source))
     }
 
     /// Whether a pool is known to have a limit, so that the end of one task is the turn of another.
     pub(super) fn is_limited(&self, namespace: &Namespace, pool: &PoolName) -> bool {
-        let pools = locked(&self.pools);
-        pools.get(&(namespace.clone(), pool.clone())).is_some_and(|known| known.settings.running_max.is_some())
+        let known = self.known_pools();
+        let pool = known.get(namespace).and_then(|pools| pools.get(pool));
+        pool.is_some_and(|known| known.settings.running_max.is_some())
     }
 
     /// Runner settings and limits of a pool do not depend on the kind of its tasks; any but `prompt` stands for all.
     fn default_settings(&self) -> PoolSettings {
         let any = ekiden_core::id::Kind::new("any").expect("three letters are a valid id");
-        Profile::of(self.store.info().name, &any).settings()
+        Profile::of(self.store().info().name, &any).settings()
     }
 
     pub(super) async fn change_pool(&self, namespace: Namespace, name: PoolName, settings: PoolSettings) -> Result<()> {
         let pool = Arc::new(Pool { name: name.clone(), settings });
         self.carry_out(&SetPool { namespace: namespace.clone(), pool }).await?;
-        locked(&self.pools).remove(&(namespace.clone(), name));
+        if let Some(pools) = self.known_pools_mut().get_mut(&namespace) {
+            pools.remove(&name);
+        }
         self.bell_of(&namespace).ready.ring();
         Ok(())
     }
@@ -93,13 +120,14 @@ impl StoreQueue {
             let why = "what a schedule hands in cannot wait for others, be held, or have an idempotency key of its own";
             return Err(Refusal::new(ReasonCode::ScheduleInvalid).with("schedule", &new.id).with("why", why).into());
         }
+        let known = self.settings(&new.task.task.namespace, &new.task.pool).await?;
         let schedule = Schedule {
             id: new.id,
             every: new.every,
             missed: new.missed,
             overlap: new.overlap,
             paused: new.paused,
-            template: Arc::new(self.spec(new.task, now).await?),
+            template: Arc::new(self.spec(new.task, &known, now)?),
             next_at: now,
             last: None,
         };

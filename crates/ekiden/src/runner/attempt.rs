@@ -5,14 +5,12 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use ekiden_core::attempt::Stage;
 use ekiden_core::reason::ReasonCode;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use super::desk::{Desk, Written};
 use super::table::Slot;
@@ -29,11 +27,9 @@ pub(super) enum End {
     Said(Verdict),
     /// It was dropped: told to, or its runtime is gone.
     Dropped,
-    /// Its time was over long ago and it has not ended: it blocks its thread.
-    GivenUp,
     /// By its own word, and what came of writing that down.
     Written(Result<(), Error>),
-    /// By its own word, which could not be written down; another attempt has its place already.
+    /// Somehow, but that could not be written down, and its place does not depend on it any more.
     Unwritten(Box<Settlement>, Error),
 }
 
@@ -43,9 +39,7 @@ pub(super) type Word = (Slot, End);
 /// One attempt, ready to run.
 pub(super) struct Attempt {
     pub(super) call: Call,
-    pub(super) payload: bytes::Bytes,
     pub(super) context: Context,
-    pub(super) leash: Arc<Leash>,
     pub(super) last_word: LastWord,
 }
 
@@ -73,7 +67,8 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
             last_word.say(End::Said(verdict));
             return;
         }
-        let Written { outcome, next } = desk.write(slot, verdict).await;
+        // Settled without it, or just being so: there is nothing left to say but that it ended.
+        let Some(Written { outcome, next }) = desk.write(slot, verdict).await else { return };
         let Some(next) = next else {
             last_word.say(End::Written(outcome));
             return;
@@ -100,9 +95,11 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
 
 /// Runs a handler. `None` if it was dropped, and then its last word was said.
 async fn carry_out(attempt: Attempt) -> Option<(Verdict, LastWord)> {
-    let Attempt { call, payload, context, leash, last_word } = attempt;
-    let mut told = pin!(leash.pulled.notified());
-    let mut handler = pin!(judged(call, payload, context));
+    let Attempt { call, context, last_word } = attempt;
+    let held = context.clone();
+    let leash = held.leash();
+    let mut told = pin!(leash.pulled());
+    let mut handler = pin!(judged(call, context));
     let ended = std::future::poll_fn(|task| {
         if leash.is_pulled() {
             return Poll::Ready(None);
@@ -112,33 +109,18 @@ async fn carry_out(attempt: Attempt) -> Option<(Verdict, LastWord)> {
             Poll::Pending => told.as_mut().poll(task).map(|()| None),
         }
     });
-    // A handler that is dropped is gone before the last word says so: locals go first.
-    ended.await.map(|verdict| (verdict, last_word))
-}
-
-/// Holds a running handler: it can be asked to stop, and dropped at its next await.
-#[derive(Debug, Default)]
-pub(super) struct Leash {
-    pub(super) stop: CancellationToken,
-    is_pulled: AtomicBool,
-    pulled: Notify,
-}
-
-impl Leash {
-    /// Drops the handler at its next await.
-    pub(super) fn pull(&self) {
-        self.is_pulled.store(true, Ordering::Release);
-        self.pulled.notify_waiters();
-    }
-
-    fn is_pulled(&self) -> bool {
-        self.is_pulled.load(Ordering::Acquire)
-    }
+    // A handler that is dropped is gone before the last word says so: it stands below it, and goes first. A closure that took
+    // the word along would be gone before both.
+    let verdict = ended.await?;
+    Some((verdict, last_word))
 }
 
 /// Runs a handler to its own end. A panic is a failure that may be tried again.
-pub(crate) async fn judged(call: Call, payload: bytes::Bytes, context: Context) -> Verdict {
-    let handler = async move { call(payload, context).await };
+pub(crate) async fn judged(call: Call, context: Context) -> Verdict {
+    let handler = async move {
+        let payload = context.task().envelope.payload.clone();
+        call(payload, context).await
+    };
     match caught(handler).await {
         Ok(outcome) => verdict(outcome),
         Err(panic) => Verdict::Failed(TaskError::retryable(panic_text(panic.as_ref())).failure()),
@@ -208,7 +190,7 @@ impl Drop for LastWord {
 }
 
 /// A panic ends the attempt, not the runner.
-async fn caught<F: Future>(work: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(super) async fn caught<F: Future>(work: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut work = pin!(work);
     std::future::poll_fn(move |task| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(task))) {
         Ok(Poll::Pending) => Poll::Pending,
@@ -218,8 +200,73 @@ async fn caught<F: Future>(work: F) -> Result<F::Output, Box<dyn Any + Send>> {
     .await
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("panicked: {}", said.unwrap_or_else(|| "without a message".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use ekiden_core::id::{Kind, PoolName, RunnerId};
+
+    use super::*;
+    use crate::client::{Client, Ekiden};
+    use crate::context::Surroundings;
+    use crate::port::{Ask, Leased};
+    use crate::runner::table::{Fate, Run, Table};
+
+    /// Looks, when it is dropped, whether the last word was said before.
+    struct Guard {
+        words: Arc<Words>,
+        was_first: Arc<AtomicBool>,
+    }
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.was_first.store(self.words.take().is_empty(), Ordering::SeqCst);
+        }
+    }
+
+    async fn leased(client: &Client) -> Leased {
+        client.enqueue_json("kind", &serde_json::json!(1)).await.unwrap();
+        let ask = Ask {
+            id: client.op_id(),
+            namespace: client.namespace().clone(),
+            pools: Arc::from([PoolName::new("default").unwrap()]),
+            kinds: Arc::from([Kind::new("kind").unwrap()]),
+            limit: 1,
+            holder: RunnerId::new("runner").unwrap(),
+        };
+        client.queue().dequeue_ready(ask).await.unwrap().pop().unwrap()
+    }
+
+    /// R16: who hears that a handler was dropped may give its task to another, so it must be gone by then.
+    #[tokio::test]
+    async fn a_dropped_handler_is_gone_before_its_last_word() {
+        let client = Ekiden::open("memory:").await.unwrap().namespace("default").unwrap();
+        let leased = leased(&client).await;
+        let context = Context::new(Arc::new(Surroundings::of(client)), leased);
+        let run = Run { context: context.clone(), seen: None, deadline: None, fate: Fate::Running, ending: None };
+        let (words, was_first) = (Arc::new(Words::default()), Arc::new(AtomicBool::new(false)));
+        let last_word = LastWord::new(Table::default().put(run, None), words.clone());
+        let (seen, first) = (words.clone(), was_first.clone());
+        let call: Call = Arc::new(move |_, _| {
+            let guard = Guard { words: seen.clone(), was_first: first.clone() };
+            Box::pin(async move {
+                std::future::pending::<()>().await;
+                drop(guard);
+                unreachable!("it never ends by itself")
+            })
+        });
+        let mut handler = pin!(carry_out(Attempt { call, context: context.clone(), last_word }));
+        let begins = std::future::poll_fn(|task| Poll::Ready(handler.as_mut().poll(task).is_pending()));
+        assert!(begins.await, "it waits");
+        context.leash().pull();
+        assert!(handler.await.is_none());
+        assert!(was_first.load(Ordering::SeqCst), "the handler was dropped first");
+        assert!(matches!(words.take().as_slice(), [(_, End::Dropped)]));
+    }
 }

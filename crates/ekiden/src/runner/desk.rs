@@ -7,18 +7,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ekiden_core::id::OpId;
 use ekiden_core::pool::Timeout;
 
 use super::Stop;
-use super::attempt::{Attempt, LastWord, Leash};
+use super::attempt::{Attempt, End, LastWord};
 use super::builder::Options;
-use super::progress::Reporter;
 use super::pulse::Pulse;
 use super::table::{Fate, Run, Slot, Table};
 use super::warden::Deadlines;
 use super::words::Words;
 use crate::client::Client;
-use crate::context::Context;
+use crate::context::{Context, Surroundings};
 use crate::error::Result;
 use crate::port::{Ask, LeaseRef, Leased, Verdict};
 
@@ -27,14 +27,14 @@ pub(super) struct Desk {
     pub(super) options: Arc<Options>,
     pub(super) table: Arc<Table>,
     pub(super) words: Arc<Words>,
-    pub(super) reporter: Arc<Reporter>,
+    /// What the handlers of all attempts share.
+    pub(super) around: Arc<Surroundings>,
     pub(super) deadlines: Arc<Deadlines>,
     pub(super) pulse: Arc<Pulse>,
     pub(super) stop: Stop,
     /// Whether attempts write their ends down by themselves.
     pub(super) is_near: bool,
-    pub(super) next_slot: AtomicU64,
-    /// Ends that attempts wrote down by themselves.
+    /// Ends that were written down beside the engine.
     pub(super) settled: AtomicU64,
 }
 
@@ -47,45 +47,56 @@ pub(super) struct Written {
 impl Desk {
     /// Takes a task into the table, in the place of another attempt where one is named. The lease comes back if nobody here
     /// can run it.
-    pub(super) fn take(&self, leased: Leased, instead_of: Option<Slot>) -> Result<Attempt, Box<LeaseRef>> {
-        let kind = leased.spec.envelope.task_type.clone();
-        let Some(call) = self.options.calls.get(&kind).cloned() else { return Err(Box::new(leased.lease)) };
-        let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
-        let leash = Arc::new(Leash::default());
+    pub(super) fn take(&self, mut leased: Leased, instead_of: Option<Slot>) -> Result<Attempt, Box<LeaseRef>> {
+        let Some(call) = self.options.calls.get(&leased.spec.envelope.task_type).cloned() else {
+            return Err(Box::new(leased.lease));
+        };
         let deadline = match leased.spec.policy.timeout {
             Timeout::After(limit) => Some(self.client.tools().clock.monotonic().saturating_add(limit.as_duration())),
             Timeout::Never => None,
         };
-        let context = Context::new(self.client.clone(), &leased, leash.stop.clone(), self.reporter.clone());
-        let payload = leased.spec.envelope.payload.clone();
-        let last_word = LastWord::new(slot, self.words.clone());
-        let (lease, held) = (leased.lease, leash.clone());
-        let run = Run { lease, kind, leash: held, deadline, fate: Fate::Running, ending: None };
-        self.table.put(slot, run, instead_of);
+        let seen = leased.lease.seen.take();
+        let context = Context::new(self.around.clone(), leased);
+        let run = Run { context: context.clone(), seen, deadline, fate: Fate::Running, ending: None };
+        let last_word = LastWord::new(self.table.put(run, instead_of), self.words.clone());
         if let Some(deadline) = deadline {
             self.deadlines.begins(deadline);
         }
-        Ok(Attempt { call, payload, context, leash, last_word })
+        Ok(Attempt { call, context, last_word })
     }
 
-    /// Writes an end down, and asks for the next task with the same request.
-    pub(super) async fn write(&self, slot: Slot, verdict: Verdict) -> Written {
-        let Some(end) = self.table.ends(slot, verdict, self.client.op_id()) else {
-            return Written { outcome: Ok(()), next: None };
-        };
-        let mut answer = self.client.queue().settle(vec![end], self.ask()).await;
+    /// Writes an end down, and asks for the next task with the same request. `None` if there is nothing to write any more.
+    pub(super) async fn write(&self, slot: Slot, verdict: Verdict) -> Option<Written> {
+        let [id, ask] = self.client.op_ids();
+        let end = self.table.ends(slot, verdict, id)?;
+        let mut answer = self.client.queue().settle(vec![end], self.ask(ask)).await;
         let outcome = answer.settled.pop().map_or(Ok(()), |settled| settled.map(drop));
         // What could not be claimed is found by the engine, which also says so.
-        Written { outcome, next: answer.leased.ok().and_then(|mut leased| leased.pop()) }
+        Some(Written { outcome, next: answer.leased.ok().and_then(|mut leased| leased.pop()) })
+    }
+
+    /// Writes down that an attempt ran out of time, although its handler has not ended.
+    pub(super) async fn write_timeout(&self, slot: Slot) {
+        let Some(end) = self.table.ends(slot, Verdict::TimedOut, self.client.op_id()) else { return };
+        let outcome = self.client.queue().settle(vec![end], None).await.settled.pop();
+        // Who took the end over meanwhile writes it again, under its own id.
+        let Some(ending) = self.table.leave(slot) else { return };
+        match outcome {
+            Some(Err(error)) => self.words.say((slot, End::Unwritten(Box::new(ending), error))),
+            _ => {
+                self.settled.fetch_add(1, Ordering::Relaxed);
+                self.words.chime.ring();
+            }
+        }
     }
 
     /// For one task of any kind, if kinds need not take turns and the runner may claim.
-    fn ask(&self) -> Option<Ask> {
+    fn ask(&self, id: OpId) -> Option<Ask> {
         let ([kinds], []) = (self.options.open_kinds.as_slice(), self.options.limited_kinds.as_slice()) else {
             return None;
         };
         (!self.stop.gently.is_cancelled() && self.pulse.may_claim()).then(|| Ask {
-            id: self.client.op_id(),
+            id,
             namespace: self.client.namespace().clone(),
             pools: self.options.pools.clone(),
             kinds: kinds.clone(),

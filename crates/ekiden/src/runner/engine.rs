@@ -307,33 +307,22 @@ impl Engine {
             return;
         }
         let mut runs = self.table.lock();
-        let Some(run) = runs.get_mut(&slot) else { return };
-        if matches!(end, End::GivenUp) {
-            let given_up = matches!(run.fate, Fate::TimedOut { .. }).then(|| run.lease.clone());
-            if let Some(lease) = given_up {
-                run.fate = Fate::Left;
-                drop(runs);
-                self.push_end(lease, Verdict::TimedOut);
-            }
-            return;
-        }
-        let run = runs.remove(&slot);
+        let Some(mut run) = runs.remove(slot) else { return };
         drop(runs);
-        let Some(mut run) = run else { return };
-        match (run.ending.take(), end) {
+        match (run.take_ending(), end) {
             (Some(ending), End::Written(Ok(()))) => self.settled(&ending),
             (Some(ending), End::Written(Err(error))) => self.not_settled(ending, &error),
             // Dropped while it wrote: whether it happened is not known, so it is written again under its own id.
             (Some(ending), _) => self.ends.push(ending),
             (None, End::Said(verdict)) => self.close(run, Some(verdict)),
             (None, End::Dropped) => self.close(run, None),
-            (None, End::Written(_) | End::Unwritten(..) | End::GivenUp) => {}
+            (None, End::Written(_) | End::Unwritten(..)) => {}
         }
     }
 
-    fn close(&mut self, run: Run, said: Option<Verdict>) {
+    fn close(&mut self, mut run: Run, said: Option<Verdict>) {
         if let Some(verdict) = run.verdict(said) {
-            self.push_end(run.lease, verdict);
+            self.push_end(run.lease(), verdict);
         }
     }
 
@@ -368,7 +357,7 @@ impl Engine {
                 Fate::Running | Fate::Cancelled { .. } | Fate::Left => continue,
             };
             run.fate = Fate::Left;
-            blocked.push((run.lease.clone(), verdict, run.ending.take()));
+            blocked.push((run.lease(), verdict, run.take_ending()));
         }
         for (lease, verdict, ending) in blocked {
             match ending {

@@ -1,13 +1,15 @@
 //! The runner: claims tasks, runs their handlers, and settles how each attempt ended.
 //!
 //! `shift.rs` is its life, `engine.rs` claims and settles, `desk.rs` lets attempts do so by themselves, `warden.rs` stops what
-//! must stop, `pulse.rs` gives signs of life, `upkeep.rs` does what is due. Handlers run on the runtime of whoever runs the
+//! must stop, `pulse.rs` gives signs of life, `upkeep.rs` does what is due, `company.rs` notices when one of them fails. Handlers run on the runtime of whoever runs the
 //! runner; what must not be stalled by them lives where [`Io`](crate::Io) says.
 
 pub(crate) mod attempt;
 mod builder;
+mod company;
 mod desk;
 mod engine;
+pub(crate) mod leash;
 pub(crate) mod progress;
 mod pulse;
 mod shift;
@@ -26,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub use builder::RunnerBuilder;
 
 use crate::client::Client;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::io::IoHandle;
 use builder::Options;
 use shift::Shift;
@@ -125,6 +127,8 @@ impl Runner {
     }
 
     /// Runs until the future is ready, and then ends gently. A dropped run ends at once.
+    ///
+    /// An error says that a part of the runner failed. It has handed back what it held, as far as it could.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Ended> {
         let stop = self.stop.clone();
         let mut run = Box::pin(self.run_until_stopped());
@@ -155,8 +159,7 @@ impl Runner {
     /// Runs until its [`Stop`] is used.
     pub async fn run_until_stopped(self) -> Result<Ended> {
         let io = IoHandle::start(&self.client.tools().io).map_err(|why| {
-            let refusal = ekiden_core::reason::Refusal::new(ekiden_core::reason::ReasonCode::RunnerInvalid);
-            Error::from(refusal.with("why", format!("cannot start the thread for store traffic: {why}")))
+            company::failed("thread", format_args!("cannot start the thread for store traffic: {why}"))
         })?;
         // A caller that goes away takes the runner with it.
         let guard = self.stop.at_once.clone().drop_guard();
@@ -170,10 +173,7 @@ impl Runner {
         });
         let ended = ended.await;
         guard.disarm();
-        ended.map_err(|why| {
-            let refusal = ekiden_core::reason::Refusal::new(ekiden_core::reason::ReasonCode::RunnerInvalid);
-            refusal.with("why", format!("the runner's own work ended early: {why}")).into()
-        })
+        ended.map_err(|why| company::failed("shift", why))?
     }
 }
 

@@ -47,7 +47,8 @@ impl Pulse {
     /// Whether a beat was acknowledged within half a lease. Otherwise a claim might outlive its claimer's name.
     pub(super) fn may_claim(&self) -> bool {
         let now = self.client.tools().clock.monotonic();
-        self.life().acknowledged.is_some_and(|at| now.saturating_sub(at) < self.lease.as_duration() / 2)
+        let acknowledged = self.life.lock().unwrap_or_else(PoisonError::into_inner).acknowledged;
+        acknowledged.is_some_and(|at| now.saturating_sub(at) < self.lease.as_duration() / 2)
     }
 
     /// Waits for the first acknowledged beat.

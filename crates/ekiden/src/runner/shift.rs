@@ -1,34 +1,35 @@
 //! A runner's shift, from its first beat to its goodbye, and who takes the engine's turns meanwhile.
 //!
 //! Signs of life, cancels, time limits and maintenance live where [`Io`](crate::Io) says: on a thread of their own. The engine
-//! is driven there too if its store is far away. If the store is in this process, it is driven beside the handlers, where
-//! neither a claim nor a settlement has to wake another thread; should handlers block all threads there, the shift notices
-//! within a moment and takes the turns itself.
+//! is driven there too if its store makes it wait. If the store answers at once, it is driven beside the handlers, where
+//! neither a claim nor a settlement has to wake another thread. Should handlers block all threads there, nothing is claimed
+//! that could not be started, and all that must go on does so on the own thread.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use ekiden_core::id::TaskId;
 use ekiden_core::pool::{Concurrency, PoolSettings};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
 
+use super::attempt::caught;
 use super::builder::Options;
+use super::company::{self, Company};
 use super::desk::Desk;
 use super::engine::{Engine, Pace};
-use super::progress::Reporter;
 use super::pulse::Pulse;
 use super::table::{Fate, Table};
 use super::upkeep;
-use super::warden::{Deadlines, Warden};
+use super::warden::Warden;
 use super::words::Words;
 use super::{Ended, Stop};
 use crate::bell::Bell;
 use crate::client::Client;
-use crate::error::Result;
+use crate::context::Surroundings;
+use crate::error::{Error, Result};
 use crate::io::Io;
 
 /// The wait before something that could not be written or read is tried again.
@@ -40,9 +41,6 @@ const LAST_SETTLEMENTS: Duration = Duration::from_secs(5);
 /// Ten seconds for a store that does not answer when everything must end at once.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// A tenth of a second: how long handlers that block every thread may hold up a claim or a settlement.
-const STALLED: Duration = Duration::from_millis(100);
-
 /// A runner at work.
 pub(super) struct Shift {
     client: Client,
@@ -50,9 +48,6 @@ pub(super) struct Shift {
     stop: Stop,
     handlers: Handle,
     table: Arc<Table>,
-    words: Arc<Words>,
-    reporter: Arc<Reporter>,
-    deadlines: Arc<Deadlines>,
 }
 
 /// The engine, and what whoever drives it listens to.
@@ -62,45 +57,42 @@ struct Seat {
     bell: Arc<Bell>,
     words: Arc<Words>,
     stop: Stop,
-    /// How many turns were taken.
-    turns: Arc<AtomicU64>,
 }
 
 impl Shift {
     pub(super) fn new(client: Client, options: Arc<Options>, stop: Stop, handlers: Handle) -> Self {
-        Self {
-            client,
-            options,
-            stop,
-            handlers,
-            table: Arc::default(),
-            words: Arc::default(),
-            reporter: Arc::default(),
-            deadlines: Arc::default(),
-        }
+        Self { client, options, stop, handlers, table: Arc::default() }
     }
 
-    pub(super) async fn run(self) -> Ended {
+    /// What it leaves behind, or which of its parts failed; then too it handed back what it could.
+    pub(super) async fn run(self) -> Result<Ended> {
         let mut seat = None;
-        tokio::select! {
-            outcome = self.live(&mut seat) => {
-                if let Err(error) = outcome {
-                    tracing::error!(%error, "runner ends early");
-                }
+        let mut failure = None;
+        let outcome = tokio::select! {
+            outcome = self.live(&mut seat, &mut failure) => outcome,
+            () = self.patience_ends() => {
+                tracing::error!("the store did not answer in time, runner ends");
+                Ok(())
             }
-            () = self.patience_ends() => tracing::error!("the store did not answer in time, runner ends"),
-        }
-        self.table.lock().values().for_each(|run| run.leash.pull());
+        };
+        self.table.lock().values().for_each(|run| run.leash().pull());
         // Whoever still holds the engine waits for a store that does not answer; what it knows is lost with it.
         let engine = seat.as_ref().and_then(|seat: &Seat| seat.engine.try_lock().ok());
         let mut ended = engine.map(|mut engine| engine.take_ended()).unwrap_or_default();
         ended.unsettled.extend(self.unended());
-        ended
+        match failure.or(outcome.err()) {
+            Some(error) => {
+                let Ended { settled, handed_back, unsettled } = ended;
+                tracing::error!(%error, settled, ?handed_back, ?unsettled, "runner ends early");
+                Err(error)
+            }
+            None => Ok(ended),
+        }
     }
 
     fn unended(&self) -> Vec<TaskId> {
         let runs = self.table.lock();
-        runs.values().filter(|run| run.fate != Fate::Left).map(|run| run.lease.task.id.clone()).collect()
+        runs.values().filter(|run| run.fate != Fate::Left).map(|run| run.task().clone()).collect()
     }
 
     /// A store that does not answer must not keep a runner from ending: gently after everything that may take time has had
@@ -120,40 +112,81 @@ impl Shift {
         }
     }
 
-    async fn live(&self, seat: &mut Option<Seat>) -> Result<()> {
+    /// The failure of a part is noted as soon as it is known: what follows may take longer than there is patience.
+    async fn live(&self, seat: &mut Option<Seat>, failure: &mut Option<Error>) -> Result<()> {
         let Some(settings) = self.settings().await else { return Ok(()) };
         let lease = self.options.lease.unwrap_or(settings.lease);
         let pulse = Arc::new(Pulse::new(self.client.clone(), self.options.clone(), lease)?);
-        // They end with this set.
-        let mut company = JoinSet::new();
-        company.spawn(pulse.clone().beat_on());
-        company.spawn(self.reporter.clone().pass_on(self.client.queue().clone()));
-        company.spawn(self.warden(pulse.clone()).watch_on());
+        let desk = Arc::new(self.desk(pulse.clone()));
+        let mut company = Company::default();
+        company.start("pulse", pulse.clone().beat_on());
+        company.start("reporter", desk.around.reporter.clone().pass_on(self.client.queue().clone()));
+        company.start("warden", Warden::new(desk.clone()).watch_on());
         if self.options.maintenance {
-            company.spawn(upkeep::maintain_on(self.client.clone()));
+            company.start("upkeep", upkeep::maintain_on(self.client.clone()));
         }
+        let mut work = Box::pin(self.work(desk, &settings, lease.as_duration(), seat));
+        let worked = tokio::select! {
+            worked = &mut work => worked,
+            error = company.failure() => {
+                *failure = Some(error);
+                // Nobody knows what still holds, so nothing new is begun, and what runs is handed back while that is possible.
+                self.stop.at_once();
+                work.await
+            }
+        };
+        company.end().await;
+        let goodbye = self.client.queue().goodbye(self.client.namespace().clone(), pulse.runner()).await;
+        if let Err(error) = goodbye {
+            tracing::warn!(%error, "no goodbye");
+        }
+        worked
+    }
+
+    /// From the first beat to the last settlement.
+    async fn work(
+        &self,
+        desk: Arc<Desk>,
+        settings: &PoolSettings,
+        lease: Duration,
+        seat: &mut Option<Seat>,
+    ) -> Result<()> {
         tokio::select! {
-            () = pulse.started() => {}
+            () = desk.pulse.started() => {}
             () = self.stop.gently.cancelled() => return Ok(()),
         }
         let poll = self.options.poll.unwrap_or_else(|| settings.poll.as_duration());
         let concurrency = self.options.concurrency.unwrap_or_else(|| cores(settings.concurrency));
-        let pace = Pace { poll, lease: lease.as_duration(), concurrency };
-        let seat = seat.insert(self.seat(pulse.clone(), pace));
-        if self.is_near() {
-            self.handlers.spawn(seat.clone().drive(Gather::Beside));
-            seat.stand_by(&self.table, poll).await;
-        } else {
-            seat.clone().drive(Gather::Apart).await;
+        let seat = seat.insert(self.seat(desk, Pace { poll, lease, concurrency }));
+        let driven = self.drive(seat).await;
+        if driven.is_err() {
+            self.stop.at_once();
         }
         self.wind_down(seat).await;
-        company.shutdown().await;
-        self.client.queue().goodbye(self.client.namespace().clone(), pulse.runner()).await
+        driven
     }
 
-    /// Whether the engine is driven beside the handlers. With everything on one runtime there is no other place.
-    fn is_near(&self) -> bool {
-        matches!(self.client.tools().io, Io::OwnThread) && self.client.queue().info().near
+    /// Has turns taken until the shift is over. Who takes them beside the handlers is not waited for then: it may be there
+    /// without a thread to run on.
+    async fn drive(&self, seat: &Seat) -> Result<()> {
+        let outcome = if self.is_beside() {
+            let driver = self.handlers.spawn(caught(seat.clone().drive(Gather::Beside)));
+            tokio::select! {
+                biased;
+                () = self.stop.gently.cancelled() => return Ok(()),
+                outcome = driver => outcome.map_err(|_| company::failed("engine", "the runtime of the handlers is gone"))?,
+            }
+        } else {
+            caught(seat.clone().drive(Gather::Apart)).await
+        };
+        outcome.map_err(|panic| company::panicked("engine", panic.as_ref()))
+    }
+
+    /// Whether the engine is driven beside the handlers: where its store is in this process and syncs nothing, so that
+    /// no turn is ever suspended. With everything on one runtime there is no other place.
+    fn is_beside(&self) -> bool {
+        let info = self.client.queue().info();
+        matches!(self.client.tools().io, Io::OwnThread) && info.near && info.durable.is_empty()
     }
 
     /// The settings of the first pool; a store that is not there yet is waited for.
@@ -171,38 +204,27 @@ impl Shift {
         }
     }
 
-    fn warden(&self, pulse: Arc<Pulse>) -> Warden {
-        Warden {
-            client: self.client.clone(),
-            table: self.table.clone(),
-            pulse,
-            words: self.words.clone(),
-            cancel_grace: self.options.cancel_grace,
-            deadlines: self.deadlines.clone(),
-        }
-    }
-
-    fn seat(&self, pulse: Arc<Pulse>, pace: Pace) -> Seat {
-        let desk = Desk {
+    fn desk(&self, pulse: Arc<Pulse>) -> Desk {
+        Desk {
             client: self.client.clone(),
             options: self.options.clone(),
             table: self.table.clone(),
-            words: self.words.clone(),
-            reporter: self.reporter.clone(),
-            deadlines: self.deadlines.clone(),
+            words: Arc::default(),
+            around: Arc::new(Surroundings::of(self.client.clone())),
+            deadlines: Arc::default(),
             pulse,
             stop: self.stop.clone(),
             is_near: self.client.queue().info().near,
-            next_slot: AtomicU64::new(0),
             settled: AtomicU64::new(0),
-        };
-        let engine = Engine::new(Arc::new(desk), self.handlers.clone(), pace);
+        }
+    }
+
+    fn seat(&self, desk: Arc<Desk>, pace: Pace) -> Seat {
         Seat {
-            engine: Arc::new(Mutex::new(engine)),
             bell: self.client.queue().bell(self.client.namespace()),
-            words: self.words.clone(),
+            words: desk.words.clone(),
             stop: self.stop.clone(),
-            turns: Arc::default(),
+            engine: Arc::new(Mutex::new(Engine::new(desk, self.handlers.clone(), pace))),
         }
     }
 
@@ -210,16 +232,17 @@ impl Shift {
     async fn wind_down(&self, seat: &Seat) {
         let mut engine = seat.engine.lock().await;
         tokio::select! {
-            () = self.settle_until_idle(&mut engine) => return,
+            () = self.settle_until_idle(&seat.words, &mut engine) => return,
             () = self.stop.at_once.cancelled() => {}
             () = tokio::time::sleep(self.options.grace) => {}
         }
         for run in self.table.lock().values_mut().filter(|run| run.fate == Fate::Running) {
             run.fate = Fate::Interrupted;
-            run.leash.stop.cancel();
-            run.leash.pull();
+            run.leash().stop();
+            run.leash().pull();
         }
-        let dropped = tokio::time::timeout(self.options.cancel_grace, self.settle_until_idle(&mut engine)).await;
+        let dropped =
+            tokio::time::timeout(self.options.cancel_grace, self.settle_until_idle(&seat.words, &mut engine)).await;
         if dropped.is_err() {
             engine.leave_blocked();
         }
@@ -232,9 +255,9 @@ impl Shift {
         .await;
     }
 
-    async fn settle_until_idle(&self, engine: &mut Engine) {
+    async fn settle_until_idle(&self, words: &Words, engine: &mut Engine) {
         while self.table.open() > 0 || engine.has_ends() {
-            let mut heard = self.words.chime.heard();
+            let mut heard = words.chime.heard();
             engine.hear();
             if engine.has_ends() {
                 engine.exchange(false).await;
@@ -245,7 +268,7 @@ impl Shift {
             }
             let again = if engine.has_ends() { AGAIN } else { Duration::MAX };
             tokio::select! {
-                () = self.words.chime.since(&mut heard) => {}
+                () = words.chime.since(&mut heard) => {}
                 () = tokio::time::sleep(again) => {}
             }
         }
@@ -292,7 +315,6 @@ impl Seat {
                 engine.turn().await;
                 engine.wait()
             };
-            self.turns.fetch_add(1, Ordering::AcqRel);
             tokio::select! {
                 biased;
                 () = self.stop.gently.cancelled() => return,
@@ -301,28 +323,6 @@ impl Seat {
                 () = self.bell.ready.since(&mut rung), if wait.listens => {}
                 () = tokio::time::sleep(wait.at_most) => {}
             }
-        }
-    }
-
-    /// Takes a turn whenever the one who drives does not, because every thread there is blocked.
-    async fn stand_by(&self, table: &Table, poll: Duration) {
-        let mut before = (0, self.bell.ready.heard());
-        loop {
-            let idle = table.len() == 0;
-            tokio::select! {
-                () = self.stop.gently.cancelled() => return,
-                () = tokio::time::sleep(if idle { poll.max(STALLED) } else { STALLED }) => {}
-            }
-            let (turns, rung) = (self.turns.load(Ordering::Acquire), self.bell.ready.heard());
-            let waits = !self.words.is_empty() || rung != before.1 || idle;
-            if turns == before.0
-                && waits
-                && let Ok(mut engine) = self.engine.try_lock()
-            {
-                engine.turn().await;
-                self.turns.fetch_add(1, Ordering::AcqRel);
-            }
-            before = (self.turns.load(Ordering::Acquire), rung);
         }
     }
 }

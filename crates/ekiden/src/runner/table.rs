@@ -1,18 +1,23 @@
 //! What runs now. Shared by the engine, which starts and settles attempts, and the warden, which stops them.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ekiden_core::attempt::Stage;
 use ekiden_core::id::{Kind, OpId, TaskId};
 use ekiden_core::lease::Token;
+use ekiden_core::record::Versioned;
 
-use super::attempt::Leash;
+use super::leash::Leash;
+use crate::context::Context;
 use crate::port::{LeaseRef, Settlement, Verdict};
 
-/// Names one attempt of this runner.
-pub(super) type Slot = u64;
+/// Names one attempt of this runner: its place in the table, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    place: usize,
+    number: u64,
+}
 
 /// Why an attempt will end otherwise than by its handler's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +37,41 @@ pub(super) enum Fate {
 
 /// One attempt.
 pub(super) struct Run {
-    pub(super) lease: LeaseRef,
-    pub(super) kind: Kind,
-    pub(super) leash: Arc<Leash>,
+    /// What its handler got: the task, the lease, and what holds the handler.
+    pub(super) context: Context,
+    /// The record as it was given out. It saves the settlement a read, once.
+    pub(super) seen: Option<Versioned>,
     pub(super) deadline: Option<Duration>,
     pub(super) fate: Fate,
     /// The end that is being written down beside the engine.
-    pub(super) ending: Option<Settlement>,
+    pub(super) ending: Option<(OpId, Verdict)>,
 }
 
 impl Run {
+    pub(super) fn leash(&self) -> &Leash {
+        self.context.leash()
+    }
+
+    pub(super) fn task(&self) -> &TaskId {
+        &self.context.lease().task.id
+    }
+
+    /// Whether it is the attempt of this task with this token.
+    pub(super) fn is_of(&self, task: &TaskId, token: Token) -> bool {
+        self.context.token() == token && self.task() == task
+    }
+
+    /// The lease, to settle it.
+    pub(super) fn lease(&mut self) -> LeaseRef {
+        LeaseRef { seen: self.seen.take(), ..self.context.lease().clone() }
+    }
+
+    /// Takes over the end that was being written down.
+    pub(super) fn take_ending(&mut self) -> Option<Settlement> {
+        let (id, verdict) = self.ending.take()?;
+        Some(Settlement { id, lease: self.context.lease().clone(), verdict })
+    }
+
     /// How it ended, given what its handler said and what was done to it meanwhile. `None` if that was settled before.
     pub(super) fn verdict(&self, said: Option<Verdict>) -> Option<Verdict> {
         match self.fate {
@@ -56,12 +86,64 @@ impl Run {
 /// The attempts of a runner.
 #[derive(Default)]
 pub(super) struct Table {
-    runs: Mutex<BTreeMap<Slot, Run>>,
+    runs: Mutex<Runs>,
+}
+
+/// Attempts by place. One that takes over from another has its place, so that nothing is moved.
+#[derive(Default)]
+pub(super) struct Runs {
+    places: Vec<(u64, Option<Run>)>,
+    free: Vec<usize>,
+}
+
+impl Runs {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Run> {
+        let (number, run) = self.places.get_mut(slot.place)?;
+        run.as_mut().filter(|_| *number == slot.number)
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<Run> {
+        let (number, run) = self.places.get_mut(slot.place)?;
+        let removed = run.take_if(|_| *number == slot.number)?;
+        self.free.push(slot.place);
+        Some(removed)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Run> {
+        self.places.iter().filter_map(|(_, run)| run.as_ref())
+    }
+
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Run> {
+        self.places.iter_mut().filter_map(|(_, run)| run.as_mut())
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Slot, &mut Run)> {
+        let slots = self.places.iter_mut().enumerate();
+        slots.filter_map(|(place, (number, run))| Some((Slot { place, number: *number }, run.as_mut()?)))
+    }
+
+    /// Takes an attempt in, at a place with a number of its own.
+    fn put(&mut self, run: Run, instead_of: Option<Slot>) -> Slot {
+        let left = instead_of.and_then(|old| self.get_mut(old).map(|_| old.place));
+        let Some(place) = left.or_else(|| self.free.pop()) else {
+            self.places.push((0, Some(run)));
+            return Slot { place: self.places.len() - 1, number: 0 };
+        };
+        let (number, there) = self.places.get_mut(place).expect("only places of the table are free or taken");
+        *number += 1;
+        *there = Some(run);
+        Slot { place, number: *number }
+    }
 }
 
 impl Table {
     /// Plain data behind a short lock: whole after any panic.
-    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<Slot, Run>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,34 +157,39 @@ impl Table {
     }
 
     /// Takes an attempt in, in the place of another where one is named: there is never one too many.
-    pub(super) fn put(&self, slot: Slot, run: Run, instead_of: Option<Slot>) {
-        let mut runs = self.lock();
-        if let Some(old) = instead_of {
-            runs.remove(&old);
-        }
-        runs.insert(slot, run);
+    pub(super) fn put(&self, run: Run, instead_of: Option<Slot>) -> Slot {
+        self.lock().put(run, instead_of)
     }
 
-    /// Begins to write an end down beside the engine, and says what to write.
+    /// Begins to write an end down beside the engine, and says what to write. `None` if that is done, or somebody is at it.
     pub(super) fn ends(&self, slot: Slot, said: Verdict, id: OpId) -> Option<Settlement> {
         let mut runs = self.lock();
-        let run = runs.get_mut(&slot)?;
+        let run = runs.get_mut(slot).filter(|run| run.ending.is_none())?;
         let verdict = run.verdict(Some(said))?;
-        let lease = LeaseRef::new(run.lease.task.clone(), run.lease.token);
-        run.ending = Some(Settlement { id, lease, verdict: verdict.clone() });
-        Some(Settlement { id, lease: run.lease.clone(), verdict })
+        run.ending = Some((id, verdict.clone()));
+        Some(Settlement { id, lease: run.lease(), verdict })
     }
 
     /// Takes over the end that was being written down.
     pub(super) fn ending(&self, slot: Slot) -> Option<Settlement> {
-        self.lock().get_mut(&slot)?.ending.take()
+        self.lock().get_mut(slot)?.take_ending()
+    }
+
+    /// Leaves an attempt to itself when its end was being written without its handler, and takes that end over. `None` if
+    /// somebody else did.
+    pub(super) fn leave(&self, slot: Slot) -> Option<Settlement> {
+        let mut runs = self.lock();
+        let run = runs.get_mut(slot)?;
+        let ending = run.take_ending()?;
+        run.fate = Fate::Left;
+        Some(ending)
     }
 
     pub(super) fn count(&self, kind: &Kind) -> usize {
-        self.lock().values().filter(|run| run.kind == *kind).count()
+        self.lock().values().filter(|run| run.context.task().envelope.task_type == *kind).count()
     }
 
     pub(super) fn holds(&self, task: &TaskId, token: Token) -> bool {
-        self.lock().values().any(|run| run.lease.task.id == *task && run.lease.token == token)
+        self.lock().values().any(|run| run.is_of(task, token))
     }
 }

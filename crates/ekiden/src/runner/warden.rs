@@ -1,35 +1,33 @@
 //! Stops what must stop: cancelled tasks, and attempts whose time is over. It works while the engine waits for the store.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ekiden_core::id::TaskId;
 use ekiden_core::lease::Token;
+use tokio::sync::Notify;
 
-use super::attempt::End;
-use super::pulse::Pulse;
-use super::table::{Fate, Slot, Table};
-use super::words::Words;
+use super::desk::Desk;
+use super::table::{Fate, Slot};
 use crate::client::Client;
 
 /// One second: a cancel reaches its handler within this, whatever happened to the wake-up.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Warden {
-    pub(super) client: Client,
-    pub(super) table: Arc<Table>,
-    pub(super) pulse: Arc<Pulse>,
-    pub(super) words: Arc<Words>,
-    pub(super) cancel_grace: Duration,
-    pub(super) deadlines: Arc<Deadlines>,
+    client: Client,
+    desk: Arc<Desk>,
+    /// Attempts that ran out of time and block their threads.
+    blocked: Mutex<Vec<Slot>>,
+    notify: Notify,
 }
 
 /// When the warden will wake. An attempt that must end earlier wakes it now.
 #[derive(Default)]
 pub(super) struct Deadlines {
     planned_ms: AtomicU64,
-    notify: tokio::sync::Notify,
+    notify: Notify,
 }
 
 impl Deadlines {
@@ -45,13 +43,17 @@ fn millis(span: Duration) -> u64 {
 }
 
 impl Warden {
+    pub(super) fn new(desk: Arc<Desk>) -> Self {
+        Self { client: desk.client.clone(), desk, blocked: Mutex::default(), notify: Notify::new() }
+    }
+
     fn now(&self) -> Duration {
         self.client.tools().clock.monotonic()
     }
 
     /// Watches for ever. A store that does not answer holds up the news of cancels, and no deadline.
     pub(super) async fn watch_on(self) {
-        tokio::join!(self.listen_on(), self.enforce_on());
+        tokio::join!(self.listen_on(), self.enforce_on(), self.leave_on());
     }
 
     async fn listen_on(&self) {
@@ -70,21 +72,33 @@ impl Warden {
         loop {
             self.enforce();
             // Until the new plan is known every deadline is worth a look.
-            self.deadlines.planned_ms.store(u64::MAX, Ordering::Release);
+            self.desk.deadlines.planned_ms.store(u64::MAX, Ordering::Release);
             let next = self.next_moment().unwrap_or(Duration::MAX);
-            self.deadlines.planned_ms.store(millis(next), Ordering::Release);
+            self.desk.deadlines.planned_ms.store(millis(next), Ordering::Release);
             tokio::select! {
                 () = tokio::time::sleep(next.saturating_sub(self.now())) => {}
-                () = self.deadlines.notify.notified() => {}
+                () = self.desk.deadlines.notify.notified() => {}
             }
         }
     }
 
+    /// Ends of attempts that block their threads are written here, and not by the engine: where it is driven beside the
+    /// handlers it may have no thread either.
+    async fn leave_on(&self) {
+        loop {
+            let blocked = std::mem::take(&mut *self.blocked.lock().unwrap_or_else(PoisonError::into_inner));
+            for slot in blocked {
+                self.desk.write_timeout(slot).await;
+            }
+            self.notify.notified().await;
+        }
+    }
+
     async fn read_signals(&self) {
-        if self.table.len() == 0 {
+        if self.desk.table.len() == 0 {
             return;
         }
-        match self.client.queue().signals(self.client.namespace().clone(), self.pulse.runner()).await {
+        match self.client.queue().signals(self.client.namespace().clone(), self.desk.pulse.runner()).await {
             Ok(signals) => {
                 for signal in signals {
                     self.cancel(&signal.task, signal.token);
@@ -95,14 +109,14 @@ impl Warden {
     }
 
     fn cancel(&self, task: &TaskId, token: Token) {
-        let drop_at = self.now().saturating_add(self.cancel_grace);
-        for run in self.table.lock().values_mut() {
-            if run.lease.task.id == *task && run.lease.token == token && run.fate == Fate::Running {
+        let drop_at = self.now().saturating_add(self.desk.options.cancel_grace);
+        for run in self.desk.table.lock().values_mut() {
+            if run.fate == Fate::Running && run.is_of(task, token) {
                 run.fate = Fate::Cancelled { drop_at: Some(drop_at) };
-                run.leash.stop.cancel();
+                run.leash().stop();
             }
         }
-        self.deadlines.begins(drop_at);
+        self.desk.deadlines.begins(drop_at);
     }
 
     /// What each moment asks for. Handlers are dropped at once; what blocks its thread is settled without its handler when it
@@ -110,31 +124,32 @@ impl Warden {
     fn enforce(&self) {
         let now = self.now();
         let mut given_up: Vec<Slot> = Vec::new();
-        for (slot, run) in self.table.lock().iter_mut() {
+        for (slot, run) in self.desk.table.lock().iter_mut() {
             match run.fate {
                 Fate::Running if run.ending.is_none() && run.deadline.is_some_and(|deadline| deadline <= now) => {
-                    run.fate = Fate::TimedOut { settle_at: now.saturating_add(self.cancel_grace) };
-                    run.leash.stop.cancel();
-                    run.leash.pull();
+                    run.fate = Fate::TimedOut { settle_at: now.saturating_add(self.desk.options.cancel_grace) };
+                    run.leash().stop();
+                    run.leash().pull();
                 }
                 Fate::Cancelled { drop_at: Some(at) } if at <= now => {
                     run.fate = Fate::Cancelled { drop_at: None };
-                    run.leash.pull();
+                    run.leash().pull();
                 }
                 Fate::TimedOut { settle_at } if settle_at <= now => {
                     run.fate = Fate::TimedOut { settle_at: Duration::MAX };
-                    given_up.push(*slot);
+                    given_up.push(slot);
                 }
                 _ => {}
             }
         }
-        for slot in given_up {
-            self.words.say((slot, End::GivenUp));
+        if !given_up.is_empty() {
+            self.blocked.lock().unwrap_or_else(PoisonError::into_inner).extend(given_up);
+            self.notify.notify_one();
         }
     }
 
     fn next_moment(&self) -> Option<Duration> {
-        let table = self.table.lock();
+        let table = self.desk.table.lock();
         let moments = table.values().filter_map(|run| match run.fate {
             Fate::Running if run.ending.is_none() => run.deadline,
             Fate::Cancelled { drop_at } => drop_at,

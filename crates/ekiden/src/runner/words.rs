@@ -22,8 +22,4 @@ impl Words {
     pub(super) fn take(&self) -> Vec<Word> {
         std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner))
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
 }

@@ -26,6 +26,8 @@ pub struct Knobs {
     pub gone: AtomicBool,
     /// The bell that is handed out is nobody's: every wake-up is lost.
     pub deaf: AtomicBool,
+    /// The request that panics.
+    pub panics: Mutex<Option<&'static str>>,
     /// How often each request came.
     pub calls: Mutex<BTreeMap<&'static str, usize>>,
     /// When beats were acknowledged, by the machine's monotonic clock.
@@ -45,6 +47,8 @@ impl Knobs {
 
     fn called(&self, name: &'static str) {
         *self.calls.lock().unwrap().entry(name).or_default() += 1;
+        let panics = *self.panics.lock().unwrap();
+        assert_ne!(panics, Some(name), "as the test wanted");
     }
 }
 

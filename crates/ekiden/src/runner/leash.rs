@@ -1,0 +1,46 @@
+//! What holds a running handler: it can be asked to stop, and dropped at its next await.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug, Default)]
+pub(crate) struct Leash {
+    /// Made when somebody asks for it: most handlers end before anybody does.
+    stop: OnceLock<CancellationToken>,
+    is_pulled: AtomicBool,
+    pulled: Notify,
+}
+
+impl Leash {
+    /// Asks the handler to stop.
+    pub(crate) fn stop(&self) {
+        self.token().cancel();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.get().is_some_and(CancellationToken::is_cancelled)
+    }
+
+    /// Tells when the handler is asked to stop.
+    pub(crate) fn token(&self) -> &CancellationToken {
+        self.stop.get_or_init(CancellationToken::new)
+    }
+
+    /// Drops the handler at its next await.
+    pub(crate) fn pull(&self) {
+        self.is_pulled.store(true, Ordering::Release);
+        self.pulled.notify_waiters();
+    }
+
+    pub(crate) fn is_pulled(&self) -> bool {
+        self.is_pulled.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is pulled. Who looked whether it is while this existed misses nothing.
+    pub(crate) fn pulled(&self) -> tokio::sync::futures::Notified<'_> {
+        self.pulled.notified()
+    }
+}
