@@ -2,37 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{GroupId, Kind, Namespace, OpId, PoolName, RunnerId, SessionId};
 use crate::key::Key;
 use crate::lane::Place;
 use crate::lease::Until;
 use crate::limits;
-use crate::order::Order;
+use crate::order::Rank;
 use crate::pool::Keep;
 use crate::record::Record;
 use crate::task::{Origin, Phase, State, Task};
 use crate::time::Timestamp;
 
-/// The line that a task stands in: claims ask for pools and kinds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Line {
-    /// The namespace.
-    pub namespace: Namespace,
-    /// The pool.
-    pub pool: PoolName,
-    /// The kind.
-    pub kind: Kind,
-}
-
-/// A task that can be claimed from `at` on, at its place in its line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A task that can be claimed from `at` on. Its line is its namespace, pool and kind; among those of its rank the older comes
+/// first, then the smaller id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// The line.
-    pub line: Line,
+    /// Smaller first.
+    pub rank: Rank,
     /// Not before this.
     pub at: Timestamp,
-    /// Smallest first.
-    pub order: Order,
 }
 
 /// Lists of records that something must be done with at a moment.
@@ -78,61 +65,38 @@ impl DueIndex {
 }
 
 /// An entry in one of these lists.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Due {
     /// Which list.
     pub index: DueIndex,
     /// When.
     pub at: Timestamp,
-    /// The line, for [`DueIndex::Promote`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<Line>,
 }
 
-/// Who has not ended an attempt of a task, by which claim.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    /// The runner.
-    pub runner: RunnerId,
-    /// The claim.
-    pub claim: OpId,
-}
-
-/// The count that a task stands in.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct CountCell {
-    /// The pool.
-    pub pool: PoolName,
-    /// The phase.
-    pub phase: Phase,
-}
-
-/// All entries of one record.
+/// All entries of one record. What a record never changes (namespace, pool, kind, group, session, creation and id), and who
+/// holds a task by which claim, stands in the record alone: entries are made at every change, and names would be copied each
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Index {
-    /// Where it can be claimed.
+    /// Whether it can be claimed.
     pub ready: Option<Ready>,
     /// When something must be done with it; at most one entry a list.
-    pub due: Vec<Due>,
-    /// What it is counted as.
-    pub count: Option<CountCell>,
-    /// Who holds it.
-    pub holder: Option<Holder>,
-    /// The group that it is listed in.
-    pub group: Option<GroupId>,
-    /// The session that it is listed in.
-    pub session: Option<SessionId>,
+    pub due: Box<[Due]>,
+    /// What it is counted as, in its pool.
+    pub phase: Option<Phase>,
+    /// Whether its lease's holder has it, by the lease's claim.
+    pub held: bool,
 }
 
 impl Index {
     /// The entries of a record. Pure: a store that lost its index can make it again from its records.
     pub fn of(key: &Key, record: &Record) -> Self {
-        let due = |index, at: Option<Timestamp>| at.map(|at| Due { index, at, line: None }).into_iter().collect();
+        let due = |index, at: Option<Timestamp>| at.map(|at| Due { index, at }).into_iter().collect();
         let listed = |due| Self { due, ..Self::default() };
         match record {
             Record::Task(task) => of_task(task),
             Record::Runner(runner) => {
-                let watched: Vec<Due> = due(DueIndex::Runner, runner.due_at());
+                let watched: Box<[Due]> = due(DueIndex::Runner, runner.due_at());
                 listed(if watched.is_empty() { due(DueIndex::Forget, runner.forget_at()) } else { watched })
             }
             Record::Sweep(sweep) => listed(due(DueIndex::Sweep, Some(sweep.due_at()))),
@@ -148,10 +112,9 @@ impl Index {
         }
     }
 
-    fn list(&mut self, index: DueIndex, at: Timestamp, line: Option<Line>) {
-        // One entry is usual, two are many: room for more would be most of the list.
-        self.due.reserve_exact(1);
-        self.due.push(Due { index, at, line });
+    /// Whether nobody comes for the record by itself: it cannot be claimed, nobody holds it, and nothing but a purge is due.
+    pub fn is_at_rest(&self) -> bool {
+        self.ready.is_none() && !self.held && self.due.iter().all(|due| due.index == DueIndex::Purge)
     }
 
     /// The moment of this record's entry in a list.
@@ -161,32 +124,24 @@ impl Index {
 }
 
 fn of_task(task: &Task) -> Index {
-    let spec = &task.spec;
-    let line =
-        || Line { namespace: spec.namespace.clone(), pool: spec.pool.clone(), kind: spec.envelope.task_type.clone() };
-    let mut index = Index {
-        count: Some(CountCell { pool: spec.pool.clone(), phase: task.state.phase }),
-        holder: task.state.lease.as_ref().map(|lease| Holder { runner: lease.holder.clone(), claim: lease.claim }),
-        group: spec.group.clone(),
-        session: spec.session.clone(),
-        ..Index::default()
+    let (State { phase, next_run_at, lease, .. }, rank) = (&task.state, task.spec.rank);
+    let (ready, place) = match stand(task) {
+        Stand::Ready => (Some(Ready { rank, at: *next_run_at }), None),
+        Stand::Waiting => (None, Some(Due { index: DueIndex::Promote, at: *next_run_at })),
+        Stand::OutOfLane => (None, Some(Due { index: DueIndex::Rejoin, at: *next_run_at })),
+        Stand::Nowhere => (None, None),
     };
-    match stand(task) {
-        Stand::Ready => index.ready = Some(Ready { line: line(), at: task.state.next_run_at, order: spec.order() }),
-        Stand::Waiting => index.list(DueIndex::Promote, task.state.next_run_at, Some(line())),
-        Stand::OutOfLane => index.list(DueIndex::Rejoin, task.state.next_run_at, None),
-        Stand::Nowhere => {}
-    }
-    if let Some(Until::At(deadline)) = task.state.lease.as_ref().map(|lease| lease.until) {
-        index.list(DueIndex::Lease, deadline, None);
-    }
-    if let Some(at) = expires_at(task) {
-        index.list(DueIndex::Expire, at, None);
-    }
-    if let Some(at) = purge_at(task) {
-        index.list(DueIndex::Purge, at, None);
-    }
-    index
+    let deadline = match lease.as_ref().map(|lease| lease.until) {
+        Some(Until::At(at)) => Some(Due { index: DueIndex::Lease, at }),
+        _ => None,
+    };
+    let expires = expires_at(task).map(|at| Due { index: DueIndex::Expire, at });
+    let purge = purge_at(task).map(|at| Due { index: DueIndex::Purge, at });
+    let due = [place, deadline, expires, purge];
+    // Counted first: most tasks have none, and a list that grows would be made twice.
+    let mut listed = Vec::with_capacity(due.iter().flatten().count());
+    listed.extend(due.into_iter().flatten());
+    Index { ready, due: listed.into_boxed_slice(), phase: Some(*phase), held: lease.is_some() }
 }
 
 /// Where a task stands for claims.

@@ -101,8 +101,8 @@ impl Checkpoint {
                 tracing::warn!(%key, "a task was written by a newer version, and is left alone");
                 continue;
             }
-            if !card.marks.held {
-                shelf.restore_away(&key, card.created_at, card.stamp, card.marks, card.names);
+            if !card.index.held {
+                shelf.restore_away(&key, card.created_at, card.stamp, card.index, card.names);
             } else if let Some((task, stamp)) = snapshot.task(&key)? {
                 // Lists of what is held need the lease.
                 shelf.restore(&key, Record::Task(task), stamp);

@@ -4,7 +4,7 @@ use ekiden_core::index::Index;
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::Record;
-use ekiden_store::shelf::{Marks, Names};
+use ekiden_store::shelf::Names;
 use ekiden_store::{Finding, StoreError};
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
@@ -45,7 +45,7 @@ impl Checkpoint {
             if let Some(what) = misfit(&snapshot, &key, &card) {
                 findings.push(damaged(Some(key), what));
             }
-            if card.marks.is_at_rest() {
+            if card.index.is_at_rest() {
                 listed += entries(&card)
             } else {
                 live += 1
@@ -66,8 +66,8 @@ impl Checkpoint {
 
 /// In how many lists a task that rests stands.
 fn entries(card: &Card) -> u64 {
-    let named = [card.marks.phase.is_some(), card.names.group.is_some(), card.names.session.is_some()];
-    let count = 1 + named.into_iter().filter(|is_listed| *is_listed).count() + card.marks.due.len();
+    let named = [card.index.phase.is_some(), card.names.group.is_some(), card.names.session.is_some()];
+    let count = 1 + named.into_iter().filter(|is_listed| *is_listed).count() + card.index.due.len();
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
@@ -78,8 +78,8 @@ fn misfit(snapshot: &Snapshot, key: &Key, card: &Card) -> Option<String> {
         Ok(None) => return Some("it cannot be found under its own key".to_owned()),
         Err(error) => return Some(error.to_string()),
     };
-    let marks = Marks::of(&Index::of(key, &Record::Task(task.clone())));
-    let follows = marks == card.marks && Names::of(&task) == card.names && task.spec.created_at == card.created_at;
+    let index = Index::of(key, &Record::Task(task.clone()));
+    let follows = index == card.index && Names::of(&task) == card.names && task.spec.created_at == card.created_at;
     (!follows).then(|| "the index entries do not follow from the record".to_owned())
 }
 

@@ -6,7 +6,7 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::record::Record;
 use ekiden_core::task::{Phase, Task};
 use ekiden_store::StoreError;
-use ekiden_store::shelf::{Marks, Names, Stamp};
+use ekiden_store::shelf::{Names, Stamp};
 use hashbrown::HashMap;
 use redb::{Durability, ReadableTable, Table, WriteTransaction};
 
@@ -93,16 +93,16 @@ struct Pages<'t> {
 impl Pages<'_> {
     fn put(&mut self, key: &Key, task: &std::sync::Arc<Task>, stamp: Stamp, new_spec: bool) -> Result<(), redb::Error> {
         let bytes = keys::task(key);
-        let marks = Marks::of(&Index::of(key, &Record::Task(task.clone())));
-        let card = Card { created_at: task.spec.created_at, stamp, marks, names: Names::of(task) };
+        let index = Index::of(key, &Record::Task(task.clone()));
+        let card = Card { created_at: task.spec.created_at, stamp, index, names: Names::of(task) };
         let value = seal(&bytes, |into| {
             put_card(&card, into);
             put_body(task, into);
         });
         let old = self.tasks.insert(bytes.as_slice(), value.as_slice())?.and_then(|old| card_of(&bytes, old.value()));
-        let rests = card.marks.is_at_rest();
+        let rests = card.index.is_at_rest();
         if let Some(old) = old {
-            if old.marks.is_at_rest() {
+            if old.index.is_at_rest() {
                 self.list(key, &old, Listing::Leave)?;
             } else if rests {
                 self.cards.remove(bytes.as_slice())?;
@@ -126,7 +126,7 @@ impl Pages<'_> {
         let bytes = keys::task(key);
         let old = self.tasks.remove(bytes.as_slice())?.and_then(|old| card_of(&bytes, old.value()));
         match old {
-            Some(old) if old.marks.is_at_rest() => self.list(key, &old, Listing::Leave)?,
+            Some(old) if old.index.is_at_rest() => self.list(key, &old, Listing::Leave)?,
             _ => drop(self.cards.remove(bytes.as_slice())?),
         }
         self.payloads.remove(bytes.as_slice())?;
@@ -135,20 +135,20 @@ impl Pages<'_> {
 
     fn list(&mut self, key: &Key, card: &Card, listing: Listing) -> Result<(), redb::Error> {
         let (namespace, names) = (key.namespace.as_str(), &card.names);
-        let phase = card.marks.phase.map(List::Phase);
+        let phase = card.index.phase.map(List::Phase);
         let group = names.group.as_ref().map(|group| List::Group(group.as_str()));
         let session = names.session.as_ref().map(|session| List::Session(session.as_str()));
         let lists = [Some(List::Pool(names.pool.as_str())), phase, group, session];
-        let purge = card.marks.due.iter().filter(|(index, _)| *index == DueIndex::Purge);
+        let purge = card.index.due.iter().filter(|due| due.index == DueIndex::Purge);
         let entries = lists.into_iter().flatten().map(|list| (list, card.created_at));
-        for (list, at) in entries.chain(purge.map(|(_, at)| (List::Purge, *at))) {
+        for (list, at) in entries.chain(purge.map(|due| (List::Purge, due.at))) {
             let entry = list.key(namespace, at, &key.name);
             match listing {
                 Listing::Enter => drop(self.lists.insert(entry.as_slice(), ())?),
                 Listing::Leave => drop(self.lists.remove(entry.as_slice())?),
             }
         }
-        if let Some(phase) = card.marks.phase {
+        if let Some(phase) = card.index.phase {
             self.count(&key.namespace, names, phase, listing);
         }
         Ok(())

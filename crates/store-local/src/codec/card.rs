@@ -1,12 +1,12 @@
 //! Cards: what the index knows of a task. They follow from the record, as index entries do, and spare an open the decoding.
 
 use ekiden_core::id::{GroupId, Kind, PoolName, SessionId};
-use ekiden_core::index::DueIndex;
+use ekiden_core::index::{Due, DueIndex, Index, Ready};
 use ekiden_core::order::Rank;
 use ekiden_core::reason::Refusal;
 use ekiden_core::task::Phase;
 use ekiden_core::time::Timestamp;
-use ekiden_store::shelf::{Marks, Names, ReadyMark, Stamp};
+use ekiden_store::shelf::{Names, Stamp};
 
 use super::reader::{put_stamp, put_text};
 use super::{Reader, Unreadable};
@@ -16,7 +16,7 @@ use super::{Reader, Unreadable};
 pub(crate) struct Card {
     pub(crate) created_at: Timestamp,
     pub(crate) stamp: Stamp,
-    pub(crate) marks: Marks,
+    pub(crate) index: Index,
     pub(crate) names: Names,
 }
 
@@ -24,18 +24,18 @@ pub(crate) struct Card {
 const NONE: u8 = u8::MAX;
 
 pub(crate) fn put_card(card: &Card, into: &mut Vec<u8>) {
-    let Card { created_at, stamp, marks, names } = card;
+    let Card { created_at, stamp, index, names } = card;
     put_time(*created_at, into);
     put_stamp(stamp, into);
-    into.push(marks.phase.map_or(NONE, |phase| phase as u8));
-    into.push(u8::from(marks.held));
-    into.push(u8::from(marks.ready.is_some()));
-    if let Some(ready) = marks.ready {
+    into.push(index.phase.map_or(NONE, |phase| phase as u8));
+    into.push(u8::from(index.held));
+    into.push(u8::from(index.ready.is_some()));
+    if let Some(ready) = index.ready {
         into.extend_from_slice(&ready.rank.0.to_le_bytes());
         put_time(ready.at, into);
     }
-    into.push(u8::try_from(marks.due.len()).unwrap_or(u8::MAX));
-    for (index, at) in &marks.due {
+    into.push(u8::try_from(index.due.len()).unwrap_or(u8::MAX));
+    for Due { index, at } in &index.due {
         into.push(*index as u8);
         put_time(*at, into);
     }
@@ -54,7 +54,7 @@ pub(crate) fn read_card(reader: &mut Reader<'_>) -> Result<Card, Unreadable> {
     };
     let held = reader.u8()? == 1;
     let ready = match reader.u8()? {
-        1 => Some(ReadyMark { rank: Rank(reader.i32()?), at: reader.time()? }),
+        1 => Some(Ready { rank: Rank(reader.i32()?), at: reader.time()? }),
         _ => None,
     };
     let count = reader.u8()?;
@@ -62,15 +62,15 @@ pub(crate) fn read_card(reader: &mut Reader<'_>) -> Result<Card, Unreadable> {
         .map(|_| {
             let number = reader.u8()?;
             let index = DueIndex::ALL.get(usize::from(number)).ok_or(Unreadable::Short)?;
-            Ok((*index, reader.time()?))
+            Ok(Due { index: *index, at: reader.time()? })
         })
         .collect();
-    let marks = Marks { ready, due: due?, phase, held };
+    let index = Index { ready, due: due?, phase, held };
     let pool = PoolName::new(reader.text()?).map_err(wrong_name)?;
     let kind = Kind::new(reader.text()?).map_err(wrong_name)?;
     let group = optional(reader.text()?).map(GroupId::new).transpose().map_err(wrong_name)?;
     let session = optional(reader.text()?).map(SessionId::new).transpose().map_err(wrong_name)?;
-    Ok(Card { created_at, stamp, marks, names: Names { pool, kind, group, session } })
+    Ok(Card { created_at, stamp, index, names: Names { pool, kind, group, session } })
 }
 
 /// No id is empty.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use ekiden_core::claim::{self, Claim, ClaimPool, Kinds};
 use ekiden_core::commit::{Action, Commit, Expect, Write};
 use ekiden_core::id::OpId;
-use ekiden_core::index::{DueIndex, Index, Line};
+use ekiden_core::index::{DueIndex, Index};
 use ekiden_core::key::Key;
 use ekiden_core::record::{Record, Revision, Versioned};
 use ekiden_core::task::Task;
@@ -124,13 +124,13 @@ impl State {
         }
         self.promote(claim);
         let asked =
-            |line: &Line| claim.pools.iter().find(|pool| self.room(pool) > 0 && asks(claim, pool, line)).cloned();
+            |task: &Task| claim.pools.iter().find(|pool| self.room(pool) > 0 && asks(claim, pool, task)).cloned();
         let ready = |index: Index| index.ready.filter(|ready| ready.at <= claim.now);
         let mut candidates: Vec<_> = self
             .tasks()
-            .filter_map(|(found, _, index)| {
-                let ready = ready(index)?;
-                Some((ready.order, found.key.clone(), asked(&ready.line)?))
+            .filter_map(|(found, task, index)| {
+                ready(index)?;
+                Some((task.spec.order(), found.key.clone(), asked(task)?))
             })
             .collect();
         candidates.sort_by(|a, b| a.0.cmp(&b.0));
@@ -164,10 +164,9 @@ impl State {
     fn promote(&mut self, claim: &Claim) {
         let due: Vec<(Versioned, Task)> = self
             .tasks()
-            .filter(|(_, _, index)| {
-                let promote = index.due.iter().find(|due| due.index == DueIndex::Promote && due.at <= claim.now);
-                let line = promote.and_then(|due| due.line.clone());
-                line.is_some_and(|line| claim.pools.iter().any(|pool| self.room(pool) > 0 && asks(claim, pool, &line)))
+            .filter(|(_, task, index)| {
+                index.due_at(DueIndex::Promote).is_some_and(|at| at <= claim.now)
+                    && claim.pools.iter().any(|pool| self.room(pool) > 0 && asks(claim, pool, task))
             })
             .filter_map(|(found, task, _)| Some((found.clone(), claim::promote(task, claim.now)?)))
             .collect();
@@ -177,12 +176,12 @@ impl State {
     }
 }
 
-fn asks(claim: &Claim, pool: &ClaimPool, line: &Line) -> bool {
+fn asks(claim: &Claim, pool: &ClaimPool, task: &Task) -> bool {
     let kind = match &claim.kinds {
         Kinds::Any => true,
-        Kinds::Only(kinds) => kinds.contains(&line.kind),
+        Kinds::Only(kinds) => kinds.contains(&task.spec.envelope.task_type),
     };
-    kind && pool.namespace == line.namespace && pool.pool == line.pool
+    kind && pool.namespace == task.spec.namespace && pool.pool == task.spec.pool
 }
 
 #[async_trait]

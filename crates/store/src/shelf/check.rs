@@ -9,7 +9,7 @@ use ekiden_core::task::Phase;
 use hashbrown::HashMap;
 
 use super::indexes::Lists;
-use super::space::{Body, Marks, Slot, Tally};
+use super::space::{Body, Slot, Tally};
 use super::{Shelf, Taken, retake};
 use crate::store::Finding;
 
@@ -28,10 +28,10 @@ impl Shelf {
             for (slot, entry) in space.entries.iter() {
                 lists.add(&space.entries, slot, entry);
                 retake(&mut taken, namespace, slot, None, entry.claim());
-                tallies.entry(namespace.clone()).or_default().enter(entry.names().pool, entry.marks.phase);
+                tallies.entry(namespace.clone()).or_default().enter(entry.names().pool, entry.index.phase);
                 let key = entry.listed.id.key(ekiden_core::key::RecordKind::Task, namespace);
                 if let Body::Here(task) = &entry.body
-                    && Marks::of(&Index::of(&key, &Record::Task(task.clone()))) != entry.marks
+                    && Index::of(&key, &Record::Task(task.clone())) != entry.index
                 {
                     findings.push(unlike(key));
                 }
@@ -40,7 +40,7 @@ impl Shelf {
         for (key, other) in &self.others {
             rebuilt.entry(&key.namespace).or_default().add_other(key, &other.due);
             let index = Index::of(key, &other.record);
-            if !index.due.iter().map(|due| (due.index, due.at)).eq(other.due.iter().copied()) {
+            if index.due != other.due {
                 findings.push(unlike(key.clone()));
             }
         }

@@ -16,7 +16,7 @@ use ekiden_core::task::Task;
 
 use super::indexes::{Pool, Waiting};
 use super::listed::Listed;
-use super::space::{Entry, Marks, Slot, Stamp};
+use super::space::{Entry, Slot, Stamp};
 use super::{Put, Scribe, Shelf, retake};
 use crate::op::{Answer, Claimed};
 
@@ -111,7 +111,7 @@ impl Shelf {
 
     fn take(&mut self, claim: &Claim, pool: &ClaimPool, slot: Slot, scribe: &mut dyn Scribe) -> Option<Versioned> {
         let entry = self.spaces.get(&pool.namespace)?.entries.at(slot);
-        entry.marks.ready.filter(|ready| ready.at <= claim.now)?;
+        entry.index.ready.filter(|ready| ready.at <= claim.now)?;
         let counter = pool.counter();
         let task = body(entry, &pool.namespace, scribe)?;
         let task = claim.take(&task, counter.is_some()).ok()?;
@@ -125,7 +125,7 @@ impl Shelf {
         let running = self.counter(&key).unwrap_or(0);
         let found = self.stamp(&key).unwrap_or(Stamp { revision: 0, created_by: claim.id, last: claim.id });
         let stamp = Stamp { revision: self.next_revision(), ..found };
-        self.put_other(key, Record::Counter(running.saturating_add(1)), &Index::default(), stamp, scribe);
+        self.put_other(key, Record::Counter(running.saturating_add(1)), Index::default(), stamp, scribe);
     }
 
     /// Writes a task that the claim changed, in its slot.
@@ -143,10 +143,10 @@ impl Shelf {
         let (before, stamp) = (old.claim(), Stamp { revision, last: claim.id, ..old.stamp });
         let same_spec = old.here().is_none_or(|old| Arc::ptr_eq(&old.spec, &task.spec));
         let versioned = stamp.on(Key::task(namespace, task.id()), Record::Task(Arc::new(task)));
-        let marks = Marks::of(&Index::of(&versioned.key, &versioned.record));
-        let ready = marks.ready.is_some();
+        let index = Index::of(&versioned.key, &versioned.record);
+        let ready = index.ready.is_some();
         scribe.put(Put { key: &versioned.key, record: &versioned.record, stamp, same_spec, ready });
-        space.replace(slot, versioned.record.as_task()?.clone(), stamp, marks);
+        space.replace(slot, versioned.record.as_task()?.clone(), stamp, index);
         let after = space.entries.at(slot).claim();
         retake(&mut self.taken, namespace, slot, before, after);
         Some(versioned)

@@ -74,7 +74,7 @@ impl Shelf {
                 self.delete(&write.key, scribe);
                 None
             }
-            Action::Put(record, index) => Some(Revision::number(self.put(write.key, record, &index, id, scribe))),
+            Action::Put(record, index) => Some(Revision::number(self.put(write.key, record, index, id, scribe))),
             Action::Add(by) => {
                 self.add(id, write, by, scribe);
                 None
@@ -86,7 +86,7 @@ impl Shelf {
         let value = self.counter(&write.key).unwrap_or(0);
         let found = self.stamp(&write.key).unwrap_or(Stamp { revision: 0, created_by: id, last: id });
         let stamp = Stamp { revision: self.next_revision(), ..found };
-        self.put_other(write.key, Record::Counter(value.saturating_add(by)), &Index::default(), stamp, scribe);
+        self.put_other(write.key, Record::Counter(value.saturating_add(by)), Index::default(), stamp, scribe);
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ekiden_core::id::{GroupId, Kind, PoolName, RunnerId, SessionId};
-use ekiden_core::index::DueIndex;
+use ekiden_core::index::{Due, DueIndex, Ready};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::order::Rank;
 use ekiden_core::task::Phase;
@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 
 use super::listed::{Ident, Listed};
 use super::run::Run;
-use super::space::{Entries, Entry, ReadyMark, Slot};
+use super::space::{Entries, Entry, Slot};
 
 /// Claimable tasks of one kind, by rank, then by creation.
 #[derive(Debug, Default, PartialEq)]
@@ -102,10 +102,10 @@ impl Lists {
         if let Some(session) = names.session {
             insert(self.sessions.entry(session.clone()).or_default(), entries, slot, behind);
         }
-        if let Some(ready) = new.marks.ready {
+        if let Some(ready) = new.index.ready {
             pool.stand(entries, names.kind, ready.rank, slot, behind);
         }
-        if let Some(phase) = new.marks.phase {
+        if let Some(phase) = new.index.phase {
             insert(self.phase_mut(phase), entries, slot, behind);
         }
         self.list_due(new);
@@ -120,14 +120,14 @@ impl Lists {
         remove(&mut self.all, entries, slot);
         if let Some(pool) = self.pools.get_mut(names.pool) {
             remove(&mut pool.all, entries, slot);
-            if let Some(ready) = old.marks.ready {
+            if let Some(ready) = old.index.ready {
                 pool.step_out(entries, names.kind, ready.rank, slot);
             }
             if pool.all.is_empty() {
                 self.pools.remove(names.pool);
             }
         }
-        if let Some(phase) = old.marks.phase {
+        if let Some(phase) = old.index.phase {
             remove(self.phase_mut(phase), entries, slot);
         }
         if let Some(group) = names.group {
@@ -140,9 +140,9 @@ impl Lists {
 
     /// A task changed, but not its names nor its place: only what moved is touched.
     pub(crate) fn shift(&mut self, entries: &Entries, slot: Slot, old: &Entry, new: &Entry) {
-        let rank = |ready: &Option<ReadyMark>| ready.map(|ready| ready.rank);
-        let (left, joined) = (rank(&old.marks.ready), rank(&new.marks.ready));
-        let moved = old.marks.phase != new.marks.phase;
+        let rank = |ready: &Option<Ready>| ready.map(|ready| ready.rank);
+        let (left, joined) = (rank(&old.index.ready), rank(&new.index.ready));
+        let moved = old.index.phase != new.index.phase;
         let names = new.names();
         if left != joined
             && let Some(pool) = self.pools.get_mut(names.pool)
@@ -151,12 +151,12 @@ impl Lists {
             joined.into_iter().for_each(|rank| pool.stand(entries, names.kind, rank, slot, 0));
         }
         if moved {
-            old.marks.phase.into_iter().for_each(|phase| remove(self.phase_mut(phase), entries, slot));
-            if let Some(phase) = new.marks.phase {
+            old.index.phase.into_iter().for_each(|phase| remove(self.phase_mut(phase), entries, slot));
+            if let Some(phase) = new.index.phase {
                 insert(self.phase_mut(phase), entries, slot, 0);
             }
         }
-        if old.marks.due != new.marks.due {
+        if old.index.due != new.index.due {
             self.unlist_due(old);
             self.list_due(new);
         }
@@ -167,22 +167,22 @@ impl Lists {
     }
 
     /// A record that is no task enters.
-    pub(crate) fn add_other(&mut self, key: &Key, due: &[(DueIndex, Timestamp)]) {
+    pub(crate) fn add_other(&mut self, key: &Key, due: &[Due]) {
         self.names.entry(key.kind).or_default().insert(key.name.clone());
-        for (index, at) in due {
+        for Due { index, at } in due {
             self.list((*at, key.kind, Ident::of(&key.name)), *index);
         }
     }
 
     /// A record that is no task leaves.
-    pub(crate) fn remove_other(&mut self, key: &Key, due: &[(DueIndex, Timestamp)]) {
+    pub(crate) fn remove_other(&mut self, key: &Key, due: &[Due]) {
         if let Some(names) = self.names.get_mut(&key.kind) {
             names.remove(&key.name);
             if names.is_empty() {
                 self.names.remove(&key.kind);
             }
         }
-        for (index, at) in due {
+        for Due { index, at } in due {
             self.unlist(&(*at, key.kind, Ident::of(&key.name)), *index);
         }
     }
@@ -217,7 +217,7 @@ impl Lists {
     }
 
     fn list_due(&mut self, new: &Entry) {
-        for (index, at) in &new.marks.due {
+        for Due { index, at } in &new.index.due {
             let id = &new.listed.id;
             self.list((*at, RecordKind::Task, id.clone()), *index);
             if *index == DueIndex::Promote {
@@ -229,7 +229,7 @@ impl Lists {
     }
 
     fn unlist_due(&mut self, old: &Entry) {
-        for (index, at) in &old.marks.due {
+        for Due { index, at } in &old.index.due {
             let id = &old.listed.id;
             self.unlist(&(*at, RecordKind::Task, id.clone()), *index);
             let names = old.names();

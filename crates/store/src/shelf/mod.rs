@@ -15,7 +15,7 @@ mod space;
 use std::sync::Arc;
 
 use ekiden_core::id::{Namespace, OpId, PoolName};
-use ekiden_core::index::{DueIndex, Index};
+use ekiden_core::index::{Due, Index};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::record::{Record, Versioned};
 use ekiden_core::task::{Phase, Task};
@@ -27,7 +27,7 @@ use crate::query::{CountScope, Counts, DueEntry, DueQuery};
 
 pub use listed::{Listed, cursor_of, parse_cursor};
 pub use listing::{Candidate, Scan};
-pub use space::{Marks, Names, ReadyMark, Stamp};
+pub use space::{Names, Stamp};
 
 use listed::Ident;
 use space::{Entry, Slot, Space};
@@ -73,7 +73,7 @@ pub struct Shelf {
 struct Other {
     record: Record,
     stamp: Stamp,
-    due: Box<[(DueIndex, Timestamp)]>,
+    due: Box<[Due]>,
 }
 
 /// What each claim took and has not ended, so that a repeated claim finds it.
@@ -129,11 +129,6 @@ impl Shelf {
         self.others.get(key).map(|other| other.stamp)
     }
 
-    /// The index entries of a task that is here.
-    pub fn marks(&self, key: &Key) -> Option<&Marks> {
-        self.entry(key).map(|entry| &entry.marks)
-    }
-
     /// What is due, oldest first.
     pub fn due(&self, query: &DueQuery) -> Vec<DueEntry> {
         let Some(space) = self.spaces.get(&query.namespace) else { return Vec::new() };
@@ -175,10 +170,10 @@ impl Shelf {
     }
 
     /// Creates or replaces a record and its index entries, in the name of an op. Gives its new revision.
-    fn put(&mut self, key: Key, record: Record, index: &Index, by: OpId, scribe: &mut dyn Scribe) -> u64 {
+    fn put(&mut self, key: Key, record: Record, index: Index, by: OpId, scribe: &mut dyn Scribe) -> u64 {
         let revision = self.next_revision();
         if record.as_task().is_some() {
-            self.put_task(&key, &record, Marks::of(index), Stamp { revision, created_by: by, last: by }, scribe);
+            self.put_task(&key, &record, index, Stamp { revision, created_by: by, last: by }, scribe);
         } else {
             let created_by = self.others.get(&key).map_or(by, |found| found.stamp.created_by);
             self.put_other(key, record, index, Stamp { revision, created_by, last: by }, scribe);
@@ -187,23 +182,23 @@ impl Shelf {
     }
 
     /// The stamp is that of a new task; one that is there keeps its creator.
-    fn put_task(&mut self, key: &Key, record: &Record, marks: Marks, stamp: Stamp, scribe: &mut dyn Scribe) {
+    fn put_task(&mut self, key: &Key, record: &Record, index: Index, stamp: Stamp, scribe: &mut dyn Scribe) {
         let Record::Task(task) = record else { return };
         let space = self.spaces.entry_ref(&key.namespace).or_default();
-        let (id, ready) = (Ident::of(&key.name), marks.ready.is_some());
+        let (id, ready) = (Ident::of(&key.name), index.ready.is_some());
         match space.find(&id) {
             Some(slot) => {
                 let old = space.entries.at(slot);
                 let (before, stamp) = (old.claim(), Stamp { created_by: old.stamp.created_by, ..stamp });
                 let same_spec = old.here().is_some_and(|old| Arc::ptr_eq(&old.spec, &task.spec));
                 scribe.put(Put { key, record, stamp, same_spec, ready });
-                space.replace(slot, task.clone(), stamp, marks);
+                space.replace(slot, task.clone(), stamp, index);
                 let after = space.entries.at(slot).claim();
                 retake(&mut self.taken, &key.namespace, slot, before, after);
             }
             None => {
                 scribe.put(Put { key, record, stamp, same_spec: false, ready });
-                let slot = space.add(id, task.clone(), stamp, marks);
+                let slot = space.add(id, task.clone(), stamp, index);
                 let after = space.entries.at(slot).claim();
                 retake(&mut self.taken, &key.namespace, slot, None, after);
             }
@@ -211,28 +206,28 @@ impl Shelf {
     }
 
     /// Keeps a task as it was.
-    fn place(&mut self, key: &Key, task: Arc<Task>, stamp: Stamp, marks: Marks) {
+    fn place(&mut self, key: &Key, task: Arc<Task>, stamp: Stamp, index: Index) {
         let id = Ident::of(&key.name);
         let space = self.spaces.entry_ref(&key.namespace).or_default();
         let (slot, before) = match space.find(&id) {
             Some(slot) => {
                 let before = space.entries.at(slot).claim();
-                space.replace(slot, task, stamp, marks);
+                space.replace(slot, task, stamp, index);
                 (slot, before)
             }
-            None => (space.add(id, task, stamp, marks), None),
+            None => (space.add(id, task, stamp, index), None),
         };
         let after = space.entries.at(slot).claim();
         retake(&mut self.taken, &key.namespace, slot, before, after);
     }
 
-    fn put_other(&mut self, key: Key, record: Record, index: &Index, stamp: Stamp, scribe: &mut dyn Scribe) {
+    fn put_other(&mut self, key: Key, record: Record, index: Index, stamp: Stamp, scribe: &mut dyn Scribe) {
         scribe.put(Put { key: &key, record: &record, stamp, same_spec: false, ready: false });
         self.place_other(key, record, index, stamp);
     }
 
-    fn place_other(&mut self, key: Key, record: Record, index: &Index, stamp: Stamp) {
-        let due: Box<[_]> = index.due.iter().map(|due| (due.index, due.at)).collect();
+    fn place_other(&mut self, key: Key, record: Record, index: Index, stamp: Stamp) {
+        let due = index.due;
         let lists = &mut self.spaces.entry_ref(&key.namespace).or_default().lists;
         match self.others.get_mut(&key) {
             Some(old) if old.due == due => *old = Other { record, stamp, due },
@@ -277,8 +272,8 @@ impl Shelf {
         self.resume(stamp.revision);
         let index = Index::of(key, &record);
         match record {
-            Record::Task(task) => self.place(key, task, stamp, Marks::of(&index)),
-            record => self.place_other(key.clone(), record, &index, stamp),
+            Record::Task(task) => self.place(key, task, stamp, index),
+            record => self.place_other(key.clone(), record, index, stamp),
         }
     }
 
@@ -289,11 +284,11 @@ impl Shelf {
     }
 
     /// Puts a task where it was, while its body stays elsewhere.
-    pub fn restore_away(&mut self, key: &Key, created_at: Timestamp, stamp: Stamp, marks: Marks, names: Names) {
+    pub fn restore_away(&mut self, key: &Key, created_at: Timestamp, stamp: Stamp, index: Index, names: Names) {
         self.resume(stamp.revision);
         let space = self.spaces.entry_ref(&key.namespace).or_default();
         let names = space.shared_names(names);
-        space.add_away(Listed { created_at, id: Ident::of(&key.name) }, stamp, marks, names);
+        space.add_away(Listed { created_at, id: Ident::of(&key.name) }, stamp, index, names);
     }
 
     /// Counts tasks that rest elsewhere.
@@ -306,8 +301,8 @@ impl Shelf {
         let space = self.spaces.entry_ref(&key.namespace).or_default();
         let id = Ident::of(&key.name);
         if space.find(&id).is_none() {
-            let marks = Marks::of(&Index::of(key, &Record::Task(task.clone())));
-            space.wake(id, task, stamp, marks);
+            let index = Index::of(key, &Record::Task(task.clone()));
+            space.wake(id, task, stamp, index);
         }
     }
 
@@ -317,7 +312,7 @@ impl Shelf {
         let Some(space) = self.spaces.get_mut(&key.namespace) else { return false };
         let Some(slot) = space.find(&Ident::of(&key.name)) else { return false };
         let entry = space.entries.at(slot);
-        let rests = entry.stamp.revision == revision && entry.marks.is_at_rest();
+        let rests = entry.stamp.revision == revision && entry.index.is_at_rest();
         if rests {
             space.let_rest(slot);
         }
@@ -329,7 +324,7 @@ impl Shelf {
         let Some(space) = self.spaces.get_mut(&key.namespace) else { return false };
         let Some(slot) = space.find(&Ident::of(&key.name)) else { return false };
         let entry = space.entries.at(slot);
-        let goes = entry.stamp.revision == revision && !entry.marks.held && entry.here().is_some();
+        let goes = entry.stamp.revision == revision && !entry.index.held && entry.here().is_some();
         if goes {
             space.put_away(slot);
         }

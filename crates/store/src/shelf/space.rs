@@ -4,12 +4,10 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use ekiden_core::id::{GroupId, Kind, OpId, PoolName, RunnerId, SessionId};
-use ekiden_core::index::{DueIndex, Index};
+use ekiden_core::index::Index;
 use ekiden_core::key::Key;
-use ekiden_core::order::Rank;
 use ekiden_core::record::{Record, Revision, Versioned};
 use ekiden_core::task::{Phase, Task};
-use ekiden_core::time::Timestamp;
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
 
 use super::Look;
@@ -25,7 +23,8 @@ pub(crate) struct Entry {
     pub(crate) listed: Listed,
     pub(crate) body: Body,
     pub(crate) stamp: Stamp,
-    pub(crate) marks: Marks,
+    /// What core computed, kept blindly.
+    pub(crate) index: Index,
 }
 
 /// The task itself.
@@ -100,46 +99,6 @@ impl Stamp {
     }
 }
 
-/// The index entries of a task that core computed, kept blindly. What they say of the names that a task never changes
-/// (pool, kind, id, group, session) is left out: the task itself has them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marks {
-    /// Where it can be claimed.
-    pub ready: Option<ReadyMark>,
-    /// When something must be done with it.
-    pub due: Box<[(DueIndex, Timestamp)]>,
-    /// What it is counted as.
-    pub phase: Option<Phase>,
-    /// Whether somebody holds it.
-    pub held: bool,
-}
-
-/// Claimable from a moment on, at this rank of its line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadyMark {
-    /// Smaller first.
-    pub rank: Rank,
-    /// Not before this.
-    pub at: Timestamp,
-}
-
-impl Marks {
-    /// The entries that core computed.
-    pub fn of(index: &Index) -> Self {
-        Self {
-            ready: index.ready.as_ref().map(|ready| ReadyMark { rank: ready.order.rank, at: ready.at }),
-            due: index.due.iter().map(|due| (due.index, due.at)).collect(),
-            phase: index.count.as_ref().map(|count| count.phase),
-            held: index.holder.is_some(),
-        }
-    }
-
-    /// Whether no list but those for looking at and for purging has it, so that nobody comes for it by itself.
-    pub fn is_at_rest(&self) -> bool {
-        self.ready.is_none() && !self.held && self.due.iter().all(|(index, _)| *index == DueIndex::Purge)
-    }
-}
-
 impl Entry {
     /// The task, if it is here.
     pub(crate) fn here(&self) -> Option<&Arc<Task>> {
@@ -171,12 +130,12 @@ impl Entry {
 
     /// The claim that holds it.
     pub(crate) fn claim(&self) -> Option<OpId> {
-        self.here()?.state.lease.as_ref().filter(|_| self.marks.held).map(|lease| lease.claim)
+        self.here()?.state.lease.as_ref().filter(|_| self.index.held).map(|lease| lease.claim)
     }
 
     /// Who holds it.
     pub(crate) fn holder(&self) -> Option<&RunnerId> {
-        self.here()?.state.lease.as_ref().filter(|_| self.marks.held).map(|lease| &lease.holder)
+        self.here()?.state.lease.as_ref().filter(|_| self.index.held).map(|lease| &lease.holder)
     }
 
     /// About how many bytes its body takes here. The payload is counted whole, all else as what a usual task has.
@@ -333,21 +292,21 @@ impl Space {
     }
 
     /// Keeps a task that was not there.
-    pub(crate) fn add(&mut self, id: Ident, task: Arc<Task>, stamp: Stamp, marks: Marks) -> Slot {
-        self.tally.enter(&task.spec.pool, marks.phase);
-        self.wake(id, task, stamp, marks)
+    pub(crate) fn add(&mut self, id: Ident, task: Arc<Task>, stamp: Stamp, index: Index) -> Slot {
+        self.tally.enter(&task.spec.pool, index.phase);
+        self.wake(id, task, stamp, index)
     }
 
     /// Keeps a task that rested elsewhere.
-    pub(crate) fn wake(&mut self, id: Ident, task: Arc<Task>, stamp: Stamp, marks: Marks) -> Slot {
+    pub(crate) fn wake(&mut self, id: Ident, task: Arc<Task>, stamp: Stamp, index: Index) -> Slot {
         let listed = Listed { created_at: task.spec.created_at, id };
-        self.enter(Entry { listed, body: Body::Here(task), stamp, marks })
+        self.enter(Entry { listed, body: Body::Here(task), stamp, index })
     }
 
     /// Keeps a task whose body is elsewhere.
-    pub(crate) fn add_away(&mut self, listed: Listed, stamp: Stamp, marks: Marks, names: Arc<Names>) {
-        self.tally.enter(&names.pool, marks.phase);
-        self.enter(Entry { listed, body: Body::Away(names), stamp, marks });
+    pub(crate) fn add_away(&mut self, listed: Listed, stamp: Stamp, index: Index, names: Arc<Names>) {
+        self.tally.enter(&names.pool, index.phase);
+        self.enter(Entry { listed, body: Body::Away(names), stamp, index });
     }
 
     fn enter(&mut self, entry: Entry) -> Slot {
@@ -361,14 +320,14 @@ impl Space {
     }
 
     /// Replaces a task, and moves it only in the lists where it stands elsewhere now.
-    pub(crate) fn replace(&mut self, slot: Slot, task: Arc<Task>, stamp: Stamp, marks: Marks) {
+    pub(crate) fn replace(&mut self, slot: Slot, task: Arc<Task>, stamp: Stamp, index: Index) {
         let old = self.entries.at(slot);
         let listed = Listed { created_at: task.spec.created_at, id: old.listed.id.clone() };
-        let new = Entry { body: Body::Here(task), stamp, marks, listed };
+        let new = Entry { body: Body::Here(task), stamp, index, listed };
         self.bytes_here = self.bytes_here - old.bytes_here() + new.bytes_here();
-        if old.marks.phase != new.marks.phase || old.names().pool != new.names().pool {
-            self.tally.leave(old.names().pool, old.marks.phase);
-            self.tally.enter(new.names().pool, new.marks.phase);
+        if old.index.phase != new.index.phase || old.names().pool != new.names().pool {
+            self.tally.leave(old.names().pool, old.index.phase);
+            self.tally.enter(new.names().pool, new.index.phase);
         }
         if old.is_placed_as(&new) {
             self.lists.shift(&self.entries, slot, old, &new);
@@ -382,7 +341,7 @@ impl Space {
 
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Entry> {
         let removed = self.let_rest(slot)?;
-        self.tally.leave(removed.names().pool, removed.marks.phase);
+        self.tally.leave(removed.names().pool, removed.index.phase);
         Some(removed)
     }
 
