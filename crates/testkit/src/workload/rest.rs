@@ -118,7 +118,7 @@ async fn observe(actor: &Actor) -> FinalState {
     FinalState::observed(&actor.world.recorder.history()).quiesced()
 }
 
-async fn every_task(world: &World) -> Vec<Versioned> {
+pub(super) async fn every_task(world: &World) -> Vec<Versioned> {
     let mut found = Vec::new();
     let mut cursor = None;
     loop {
