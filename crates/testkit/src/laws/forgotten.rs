@@ -12,8 +12,9 @@ use crate::history::{Line, What};
 use crate::timeline::{Life, Look, Op, Timeline};
 
 pub(crate) fn check(timeline: &Timeline<'_>) -> Vec<Violation> {
-    let every = |look| timeline.lives.iter().filter_map(move |(task, life)| one(timeline, look, task, life));
-    timeline.looks.iter().flat_map(every).collect()
+    // The first look that misses something; whoever looks later misses it too.
+    let first = |task, life| timeline.looks.iter().find_map(|look| one(timeline, look, task, life));
+    timeline.lives.iter().filter_map(|(task, life)| first(task, life)).collect()
 }
 
 fn one(timeline: &Timeline<'_>, look: &Look<'_>, task: &TaskId, life: &Life<'_>) -> Option<Violation> {

@@ -6,6 +6,7 @@
 //! left, [`go_on`] until the end of the process, [`come_to_rest`] in the last one.
 
 mod client;
+mod holder;
 mod maintenance;
 mod rest;
 mod takeover;
@@ -23,6 +24,7 @@ use crate::history::{History, Recorder};
 use client::{Steps, Worker};
 use world::World;
 
+pub use holder::{Holder, LateSettlements};
 pub use world::NOON;
 
 /// What to run.

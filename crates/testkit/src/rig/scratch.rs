@@ -1,0 +1,83 @@
+//! A folder for one rig, gone when the rig is. What a killed test left, mounts included, is cleared by the next one: an owner
+//! keeps a file locked, and a lock ends with its process, whatever became of it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::missing::tool;
+
+/// The mount point inside a scratch folder.
+const MOUNT: &str = "mnt";
+
+/// The file that its owner keeps locked.
+const OWNER: &str = "owner.lock";
+
+/// A folder that belongs to one rig.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    _owner: File,
+}
+
+impl Scratch {
+    /// A new folder on the machine's own file system.
+    pub fn new() -> io::Result<Self> {
+        Self::below(&std::env::temp_dir())
+    }
+
+    /// A new folder in memory where the machine has that, for what is too slow or too much for a disk.
+    pub(super) fn in_memory() -> io::Result<Self> {
+        let shared = Path::new("/dev/shm");
+        Self::below(shared).or_else(|_| Self::new())
+    }
+
+    fn below(place: &Path) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let base = place.join("ekiden-rigs");
+        fs::create_dir_all(&base)?;
+        // Held while a folder is made or cleared, so that nobody clears one whose owner has not locked it yet.
+        let door = File::options().create(true).append(true).open(base.join("door.lock"))?;
+        door.lock()?;
+        clear(&base);
+        let path = base.join(format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst)));
+        fs::create_dir_all(path.join(MOUNT))?;
+        let owner = File::options().create(true).append(true).open(path.join(OWNER))?;
+        owner.lock()?;
+        Ok(Self { path, _owner: owner })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A place to mount something at.
+    pub(super) fn mount_point(&self) -> PathBuf {
+        self.path.join(MOUNT)
+    }
+}
+
+impl Drop for Scratch {
+    /// Kept after a failure: its histories are what one wants to read then. The next rig clears it.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Removes what has no owner any more. A folder that resists is left; it is in nobody's way.
+fn clear(base: &Path) {
+    let entries = fs::read_dir(base).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()).filter(|path| path.is_dir()) {
+        let Ok(owner) = File::open(path.join(OWNER)) else { continue };
+        if owner.try_lock().is_ok() {
+            let point = path.join(MOUNT);
+            // Nothing may be mounted there; then this fails, as it should.
+            let _ = tool("umount", &["--lazy", &point.to_string_lossy()], "");
+            let _ = fs::remove_dir(&point).and_then(|()| fs::remove_dir_all(&path));
+        }
+    }
+}

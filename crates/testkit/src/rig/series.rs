@@ -1,0 +1,180 @@
+//! Processes that follow each other on one folder, each with a history of its own, and the verdict over all of them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ekiden_core::time::Millis;
+use ekiden_store::entropy::Entropy;
+
+use super::errand::{Errand, Signal, Work};
+use super::process::{Ended, Process, Program};
+use super::scratch::Scratch;
+use super::tally::Tally;
+use crate::checker::check;
+use crate::facts::FinalState;
+use crate::history::{History, Line, What};
+use crate::workload::NOON;
+
+/// 15 percent of the faults come while the store is being opened: recovery must survive them too.
+const WHILE_OPENING: u32 = 15;
+
+/// 12 ms: about what a small store takes to open, process start included.
+const OPENING_MAX: Duration = Duration::from_millis(12);
+
+/// 3 ms after the last acknowledgement that was waited for: long enough for a fault to fall between two of them.
+const AFTER_MAX: Duration = Duration::from_millis(3);
+
+/// 8 s of virtual time pass at most between two processes: some leases end meanwhile, others do not.
+const BETWEEN_MS: usize = 8_000;
+
+/// How many faults, and how much load between them.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// How many folders, one after another, each checked by itself.
+    pub series: usize,
+    /// How many faults on each folder, in a row.
+    pub faults_each: usize,
+    /// How many clients work at once.
+    pub clients: usize,
+    /// How many operations are acknowledged between two faults, at most.
+    pub acknowledged_max: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { seed: 0, series: 1, faults_each: 20, clients: 6, acknowledged_max: ACKNOWLEDGED_MAX }
+    }
+}
+
+/// 120 operations take some tens of milliseconds.
+const ACKNOWLEDGED_MAX: usize = 120;
+
+impl Plan {
+    pub(super) const fn seed_of(&self, series: usize) -> u64 {
+        self.seed.wrapping_mul(10_007).wrapping_add(series as u64)
+    }
+}
+
+/// Processes one after another on one folder.
+pub struct Series<'a> {
+    program: &'a Program,
+    store: String,
+    folder: PathBuf,
+    seed: u64,
+    entropy: Entropy,
+    /// Where the histories are: on the machine's own file system, which no fault touches.
+    scratch: Scratch,
+    histories: Vec<PathBuf>,
+    at: i64,
+    acknowledged_max: usize,
+}
+
+impl<'a> Series<'a> {
+    /// A series that begins in an empty folder.
+    pub fn new(program: &'a Program, store: &str, folder: PathBuf, seed: u64) -> Self {
+        let scratch = Scratch::new().expect("a test can make a folder for its histories");
+        Self {
+            program,
+            store: store.to_owned(),
+            folder,
+            seed,
+            entropy: Entropy::from_seed(seed),
+            scratch,
+            histories: Vec::new(),
+            at: NOON.as_millis(),
+            acknowledged_max: ACKNOWLEDGED_MAX,
+        }
+    }
+
+    /// The same with another load between two faults.
+    #[must_use]
+    pub fn acknowledging(self, acknowledged_max: usize) -> Self {
+        Self { acknowledged_max, ..self }
+    }
+
+    /// Starts the next process.
+    pub fn start(&mut self, work: Work) -> Process {
+        let process = format!("p{:05}", self.histories.len());
+        let history = self.scratch.path().join(format!("{process}.jsonl"));
+        self.histories.push(history.clone());
+        let errand = Errand {
+            work,
+            store: self.store.clone(),
+            folder: self.folder.clone(),
+            history,
+            process,
+            seed: self.entropy.next_u64(),
+            at: self.at,
+        };
+        Process::start(self.program, &errand)
+    }
+
+    /// Lets a process work until a moment that the seed chooses: while it opens the store, or under load.
+    pub fn let_work(&mut self, process: &mut Process) -> Result<(), Ended> {
+        let mut part = |of: Duration| of.mul_f64(self.entropy.below(1_000) as f64 / 1_000.0);
+        if part(Duration::from_secs(100)) < Duration::from_secs(u64::from(WHILE_OPENING)) {
+            return process.let_pass(part(OPENING_MAX));
+        }
+        let after = part(AFTER_MAX);
+        let wanted = u64::try_from(1 + self.entropy.below(self.acknowledged_max)).unwrap_or(1);
+        let enough = |signal: &Signal| matches!(signal, Signal::Acknowledged(count) if *count >= wanted);
+        process.wait_for("enough operations acknowledged", enough)?;
+        process.let_pass(after)
+    }
+
+    /// The history of the latest process.
+    pub fn history(&self) -> &Path {
+        self.histories.last().map_or(Path::new("/dev/null"), PathBuf::as_path)
+    }
+
+    /// Of the latest process's history only so many bytes are certain. What it asked for after them may have happened; that it
+    /// did, and what it did with that, is not believed.
+    pub fn doubt_from(&self, certain_bytes: u64) {
+        let text = std::fs::read(self.history()).unwrap_or_default();
+        let certain = usize::try_from(certain_bytes).unwrap_or(usize::MAX).min(text.len());
+        let (before, after) = text.split_at(certain);
+        let believed = |line: &&[u8]| {
+            let line: Option<Line> = serde_json::from_slice(line).ok();
+            line.is_some_and(|line| !matches!(line.what, What::Ok(_) | What::Note(_)))
+        };
+        let after: Vec<&[u8]> = after.split_inclusive(|byte| *byte == b'\n').filter(believed).collect();
+        std::fs::write(self.history(), [before, &after.concat()].concat()).expect("a history can be written anew");
+    }
+
+    /// After the end of a process: the next one's time begins behind its last line.
+    pub fn caught_up(&mut self) {
+        let last = self.histories.last().and_then(|path| last_line(path));
+        let between = i64::try_from(self.entropy.below(BETWEEN_MS)).unwrap_or(0);
+        self.at = last.map_or(self.at, |line| line.at).max(self.at) + 2 + between;
+    }
+
+    /// A last process brings everything to rest; then the laws are held against the whole history.
+    pub fn come_to_rest(mut self, tally: &mut Tally) -> Result<(), Ended> {
+        let mut process = self.start(Work::Rest);
+        process.wait_for("everything at rest", |signal| *signal == Signal::Rested)?;
+        drop(process);
+        self.judge(tally);
+        Ok(())
+    }
+
+    /// Holds the laws against what was written so far, of which the end is a store at rest.
+    pub fn judge(self, tally: &mut Tally) {
+        let written: Vec<&PathBuf> = self.histories.iter().filter(|path| path.exists()).collect();
+        let history = History::merge(written, Millis::ZERO).expect("what was written whole can be read");
+        let last = FinalState::observed(&history).quiesced();
+        let acknowledged = history.lines().iter().filter(|line| matches!(line.what, What::Ok(_))).count();
+        tally.acknowledged += acknowledged;
+        tally.tasks += last.tasks.len();
+        tally.seeds.push(self.seed);
+        tally.violations.extend(check(&history, &last));
+    }
+}
+
+fn last_line(path: &Path) -> Option<Line> {
+    let text = std::fs::read(path).ok()?;
+    let end = text.iter().rposition(|byte| *byte == b'\n')?;
+    let begin = text.get(..end)?.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    serde_json::from_slice(text.get(begin..end)?).ok()
+}
