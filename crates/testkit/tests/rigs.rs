@@ -73,6 +73,14 @@ fn a_holder_that_was_stopped_past_its_lease_cannot_settle_what_was_given_to_anot
 }
 
 #[test]
+fn runners_that_were_stopped_past_their_lease_keep_every_law() {
+    let plan = Stalls { seed: seed(), stops: rig::rounds(6), ..Stalls::default() };
+    let tally = rig::runner_stalls(&child(), "sound", &plan).unwrap();
+    tally.verdict();
+    assert_eq!(tally.faults, plan.stops);
+}
+
+#[test]
 fn stops_past_the_lease_see_a_store_that_believes_any_holder() {
     let (tally, late) = rig::stalls(&child(), "no-fencing", &Stalls { stops: 2, ..Stalls::default() }).unwrap();
     assert!(laws(&tally).contains(&Law::StaleResult), "{tally}, {late:?}: {:?}", laws(&tally));

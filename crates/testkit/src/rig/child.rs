@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,8 +14,10 @@ use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::clock::{Clock, ManualClock, SystemClock};
 use ekiden_store::{CheckDepth, Store};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::errand::{Errand, Signal, Work};
+use super::runners;
 use crate::history::Recorder;
 use crate::workload::{self, Holder, Scene};
 
@@ -33,10 +35,11 @@ where
         Ok(errand) => errand,
         Err(error) => return failed(&format!("a rig starts this program with its errand as JSON: {error}")),
     };
-    std::thread::spawn(end_with_the_test);
+    let (tell, enough) = watch::channel(false);
+    std::thread::spawn(move || listen(&tell));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let done = match runtime {
-        Ok(runtime) => runtime.block_on(run(open, errand)),
+        Ok(runtime) => runtime.block_on(run(open, errand, enough)),
         Err(error) => Err(error.into()),
     };
     match done {
@@ -60,13 +63,15 @@ fn say(signal: &Signal) {
     }
 }
 
-/// The test never writes here; the end of the stream is its own end.
-fn end_with_the_test() {
-    let _ = io::stdin().read_to_end(&mut Vec::new());
+/// A line from the test means that it is enough; the end of the stream is the test's own end.
+fn listen(tell: &watch::Sender<bool>) {
+    for _ in io::stdin().lines().map_while(Result::ok) {
+        tell.send_replace(true);
+    }
     std::process::exit(3);
 }
 
-async fn run<F, O>(open: F, errand: Errand) -> Result<(), Box<dyn Error + Send + Sync>>
+async fn run<F, O>(open: F, errand: Errand, enough: watch::Receiver<bool>) -> Result<(), Box<dyn Error + Send + Sync>>
 where
     F: FnOnce(PathBuf, String) -> O,
     O: Future<Output = Opened>,
@@ -85,6 +90,7 @@ where
         Work::Load { clients } => load(scene, clients).await,
         Work::Rest => rest(scene).await,
         Work::Hold { rounds, tasks, lease_ms } => hold(scene, rounds, tasks, Millis::new(lease_ms)).await,
+        Work::Run { lease_ms } => serve_runners(scene, Duration::from_millis(lease_ms), enough).await,
     }
 }
 
@@ -117,15 +123,7 @@ async fn rest(scene: Scene) -> Result<(), Box<dyn Error + Send + Sync>> {
 const TICK: Duration = Duration::from_millis(1);
 
 async fn hold(scene: Scene, rounds: usize, tasks: usize, lease: Millis) -> Result<(), Box<dyn Error + Send + Sync>> {
-    scene.clock.set(SystemClock.now());
-    let clock = scene.clock.clone();
-    let ticking = tokio::spawn(async move {
-        let mut tick = tokio::time::interval(TICK);
-        loop {
-            tick.tick().await;
-            clock.set(SystemClock.now());
-        }
-    });
+    let ticking = follow_the_machine(&scene);
     let mut holder = Holder::new(scene.clone(), lease);
     for _ in 0..rounds {
         let held = holder.take(tasks).await.ok_or("the store gave no tasks to hold")?;
@@ -137,4 +135,29 @@ async fn hold(scene: Scene, rounds: usize, tasks: usize, lease: Millis) -> Resul
     holder.leave().await;
     ticking.abort();
     rest(scene).await
+}
+
+async fn serve_runners(
+    scene: Scene,
+    lease: Duration,
+    enough: watch::Receiver<bool>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let ticking = follow_the_machine(&scene);
+    tokio::spawn(count(scene.recorder.acknowledged()));
+    runners::run(&scene, lease, enough).await?;
+    ticking.abort();
+    rest(scene).await
+}
+
+/// From now on the scene's clock shows real time.
+fn follow_the_machine(scene: &Scene) -> JoinHandle<()> {
+    let clock = scene.clock.clone();
+    clock.set(SystemClock.now());
+    tokio::spawn(async move {
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            tick.tick().await;
+            clock.set(SystemClock.now());
+        }
+    })
 }

@@ -43,6 +43,11 @@ pub enum Work {
         /// How long their leases last, in real milliseconds.
         lease_ms: u64,
     },
+    /// Let real runners work until it is told that it is enough, then come to rest.
+    Run {
+        /// How long they may be silent, in real milliseconds.
+        lease_ms: u64,
+    },
 }
 
 /// What a child says.

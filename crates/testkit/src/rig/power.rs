@@ -26,6 +26,9 @@ const CUT: &str = "open(my $root, '<', $ARGV[0]) or die \"cannot open $ARGV[0]: 
      ioctl($root, 0x8004587d, $flags) or die \"cannot shut down $ARGV[0]: $!\\n\"; \
      print $length // 0;";
 
+/// 128 MiB, of which an empty image takes almost nothing: room for a store that allocates its log in advance.
+const DISK_MEBIBYTES: u64 = 128;
+
 /// An ext4 file system whose power can be cut.
 #[derive(Debug)]
 pub struct PowerDisk {
@@ -46,6 +49,13 @@ impl PowerDisk {
         tool("mkfs.ext4", &["-q", "-F", "-E", eager, &disk.image().to_string_lossy()], TODO)?;
         disk.mount()?;
         Ok(disk)
+    }
+
+    /// Tries once whether the machine can cut.
+    pub fn probe() -> Result<(), Missing> {
+        let mut disk = Self::make(16)?;
+        disk.cut(Path::new("/dev/null"))?;
+        disk.restore()
     }
 
     fn image(&self) -> PathBuf {
@@ -83,33 +93,39 @@ impl PowerDisk {
 }
 
 /// Cuts the power under load, again and again, and holds the laws against what every process saw. Every series has a disk of its
-/// own; an error is a child that could not go on, or a machine that cannot cut.
+/// own. The inner error is a child that could not go on. A machine that cannot cut is found at the beginning; what fails later is
+/// a fault of the rig, and a panic.
 pub fn cuts(program: &Program, store: &str, plan: &Plan) -> Result<Result<Tally, Ended>, Missing> {
+    PowerDisk::probe()?;
     let mut tally = Tally::begin(format!("power cuts ({store})"));
     for number in 0..plan.series {
-        let mut disk = PowerDisk::make(DISK_MEBIBYTES)?;
-        let mut series = Series::new(program, store, disk.folder(), plan.seed_of(number));
-        for _ in 0..plan.faults_each {
-            let mut process = series.start(Work::Load { clients: plan.clients });
-            let moment = series.let_work(&mut process);
-            let certain_bytes = disk.cut(series.history())?;
-            process.kill();
-            disk.restore()?;
-            if let Err(ended) = moment {
-                return Ok(Err(ended));
-            }
-            series.doubt_from(certain_bytes);
-            series.caught_up();
-            tally.faults += 1;
+        if let Err(ended) = one_disk(program, store, plan, plan.seed_of(number), &mut tally) {
+            return Ok(Err(ended));
         }
-        match series.come_to_rest(&mut tally) {
-            Ok(()) if tally.violations.is_empty() => {}
-            Ok(()) => break,
-            Err(ended) => return Ok(Err(ended)),
+        if !tally.violations.is_empty() {
+            break;
         }
     }
     Ok(Ok(tally.end()))
 }
 
-/// 128 MiB, of which an empty image takes almost nothing: room for a store that allocates its log in advance.
-const DISK_MEBIBYTES: u64 = 128;
+fn one_disk(program: &Program, store: &str, plan: &Plan, seed: u64, tally: &mut Tally) -> Result<(), Ended> {
+    let mut disk = must(PowerDisk::make(DISK_MEBIBYTES));
+    let mut series = Series::new(program, store, disk.folder(), seed).acknowledging(plan.acknowledged_max);
+    for _ in 0..plan.faults_each {
+        let mut process = series.start(Work::Load { clients: plan.clients });
+        series.let_work(&mut process)?;
+        let certain_bytes = must(disk.cut(series.history()));
+        process.kill();
+        must(disk.restore());
+        series.doubt_from(certain_bytes);
+        series.caught_up();
+        tally.faults += 1;
+    }
+    series.come_to_rest(tally)
+}
+
+#[track_caller]
+fn must<T>(done: Result<T, Missing>) -> T {
+    done.unwrap_or_else(|missing| panic!("what worked at first fails now: {missing}"))
+}

@@ -1,6 +1,6 @@
 //! A child of a rig as its test sees it: started by path, listened to, stopped, continued and killed.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -59,7 +59,7 @@ pub struct Process {
     child: Child,
     signals: Receiver<Signal>,
     /// Open as long as somebody wants the child to live.
-    _alive: ChildStdin,
+    stdin: ChildStdin,
 }
 
 impl Process {
@@ -72,7 +72,7 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.path.display()));
-        let alive = child.stdin.take().expect("a piped stdin is there");
+        let stdin = child.stdin.take().expect("a piped stdin is there");
         let out = child.stdout.take().expect("a piped stdout is there");
         let (sender, signals) = mpsc::channel();
         std::thread::spawn(move || {
@@ -84,7 +84,7 @@ impl Process {
                 }
             }
         });
-        Self { child, signals, _alive: alive }
+        Self { child, signals, stdin }
     }
 
     /// Waits until the child says something in particular.
@@ -118,6 +118,11 @@ impl Process {
                 _ => return Ok(()),
             }
         }
+    }
+
+    /// Tells a child that works until it is enough that it is.
+    pub fn say_enough(&mut self) {
+        self.stdin.write_all(b"enough\n").expect("a child that lives can be told something");
     }
 
     /// Kills it, at this very moment, and waits until it is gone.

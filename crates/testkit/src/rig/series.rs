@@ -164,8 +164,7 @@ impl<'a> Series<'a> {
         let written: Vec<&PathBuf> = self.histories.iter().filter(|path| path.exists()).collect();
         let history = History::merge(written, Millis::ZERO).expect("what was written whole can be read");
         let last = FinalState::observed(&history).quiesced();
-        let acknowledged = history.lines().iter().filter(|line| matches!(line.what, What::Ok(_))).count();
-        tally.acknowledged += acknowledged;
+        tally.count(&history);
         tally.tasks += last.tasks.len();
         tally.seeds.push(self.seed);
         tally.violations.extend(check(&history, &last));

@@ -56,6 +56,37 @@ pub fn stalls(program: &Program, store: &str, plan: &Stalls) -> Result<(Tally, L
     Ok((tally.end(), late))
 }
 
+/// The same with real runners in the child, stopped under load at no particular moment. Their heartbeats and their maintenance begin
+/// again at once, on one thread, and the beat is due first: leases are kept, and what the handlers settle is accepted.
+pub fn runner_stalls(program: &Program, store: &str, plan: &Stalls) -> Result<Tally, Ended> {
+    let mut tally = Tally::begin(format!("stops of runners past the lease ({store})"));
+    let scratch = Scratch::new().expect("a test can make a folder for its store");
+    let mut series = Series::new(program, store, scratch.path().join("store"), plan.seed);
+    let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
+    let mut process = series.start(Work::Run { lease_ms });
+    let mut wanted = 0;
+    for _ in 0..plan.stops {
+        wanted += BETWEEN_STOPS;
+        let enough = |signal: &Signal| matches!(signal, Signal::Acknowledged(count) if *count >= wanted);
+        let told = process.wait_for("enough operations acknowledged", enough)?;
+        if let Signal::Acknowledged(count) = told {
+            wanted = count;
+        }
+        process.stop();
+        process.let_pass(plan.lease * 3 / 2)?;
+        process.resume();
+        tally.faults += 1;
+    }
+    process.say_enough();
+    process.wait_for("everything at rest", |signal| *signal == Signal::Rested)?;
+    drop(process);
+    series.judge(&mut tally);
+    Ok(tally.end())
+}
+
+/// 60 operations: some twenty tasks from one stop to the next.
+const BETWEEN_STOPS: u64 = 60;
+
 /// What became of late settlements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Late {

@@ -1,5 +1,6 @@
 //! What a rig came to: how many faults, how much was acknowledged between them, what was broken. And how long rigs run.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Write;
 use std::time::Duration;
@@ -7,6 +8,8 @@ use std::time::Duration;
 use ekiden_store::clock::{Clock, SystemClock};
 
 use crate::checker::Violation;
+use crate::facts::Call;
+use crate::history::{History, What};
 
 /// Set by `cargo xtask test --long`.
 const LONG: &str = "EKIDEN_LONG";
@@ -36,8 +39,12 @@ pub struct Tally {
     pub took: Duration,
     /// How often a process was killed, stopped or cut off.
     pub faults: usize,
+    /// How many processes ended with operations under way.
+    pub busy: usize,
     /// How many operations were acknowledged.
     pub acknowledged: usize,
+    /// How many of these took a lease away.
+    pub leases_lost: usize,
     /// How many tasks were there at the end.
     pub tasks: usize,
     /// The seed of each series.
@@ -48,9 +55,41 @@ pub struct Tally {
 
 impl Tally {
     pub(super) fn begin(what: String) -> Self {
-        let begun = SystemClock.monotonic();
-        let (took, faults, acknowledged, tasks) = (Duration::ZERO, 0, 0, 0);
-        Self { what, begun, took, faults, acknowledged, tasks, seeds: Vec::new(), violations: Vec::new() }
+        Self {
+            what,
+            begun: SystemClock.monotonic(),
+            took: Duration::ZERO,
+            faults: 0,
+            busy: 0,
+            acknowledged: 0,
+            leases_lost: 0,
+            tasks: 0,
+            seeds: Vec::new(),
+            violations: Vec::new(),
+        }
+    }
+
+    /// Adds what happened in a history.
+    pub(super) fn count(&mut self, history: &History) {
+        let mut open = BTreeMap::new();
+        for line in history.lines() {
+            match &line.what {
+                What::Invoke(call) => {
+                    open.insert((&line.process, line.op), call);
+                }
+                What::Ok(_) => {
+                    let call = open.remove(&(&line.process, line.op));
+                    self.acknowledged += 1;
+                    self.leases_lost += usize::from(matches!(call, Some(Call::LeaseLost { .. })));
+                }
+                What::Fail(_) | What::Unknown(_) => {
+                    open.remove(&(&line.process, line.op));
+                }
+                What::Note(_) => {}
+            }
+        }
+        let busy: BTreeSet<_> = open.into_keys().map(|(process, _)| process).collect();
+        self.busy += busy.len();
     }
 
     pub(super) fn end(mut self) -> Self {
@@ -76,12 +115,12 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, faults, acknowledged, tasks, .. } = self;
+        let Self { what, faults, busy, acknowledged, leases_lost, tasks, .. } = self;
         let (series, broken, took) = (self.seeds.len(), self.violations.len(), self.took.as_secs_f64());
         write!(
             f,
-            "{what}: {faults} in {series} series, {acknowledged} operations acknowledged, {tasks} tasks at the end, {broken} \
-             violations, {took:.1} s"
+            "{what}: {faults} in {series} series, {busy} with operations under way, {acknowledged} operations acknowledged, \
+             {leases_lost} leases lost, {tasks} tasks at the end, {broken} violations, {took:.1} s"
         )
     }
 }
