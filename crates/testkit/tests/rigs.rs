@@ -1,6 +1,5 @@
 //! The fault rigs on a store that is small enough to be obviously right: no law is broken. And on stores with planted bugs: each
 //! rig must see the bug that it is meant for, otherwise it proves nothing.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 

@@ -3,7 +3,6 @@
 
 use super::errand::Work;
 use super::process::{Ended, Program};
-use super::scratch::Scratch;
 use super::series::{Plan, Series};
 use super::tally::Tally;
 
@@ -11,9 +10,7 @@ use super::tally::Tally;
 pub fn kills(program: &Program, store: &str, plan: &Plan) -> Result<Tally, Ended> {
     let mut tally = Tally::begin(format!("kills ({store})"));
     for number in 0..plan.series {
-        let scratch = Scratch::new().expect("a test can make a folder for its store");
-        let folder = scratch.path().join("store");
-        let mut series = Series::new(program, store, folder, plan.seed_of(number)).acknowledging(plan.acknowledged_max);
+        let mut series = Series::new(program, store, plan.seed_of(number)).acknowledging(plan.acknowledged_max);
         for _ in 0..plan.faults_each {
             let mut process = series.start(Work::Load { clients: plan.clients });
             series.let_work(&mut process)?;

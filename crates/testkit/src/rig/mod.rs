@@ -3,6 +3,27 @@
 //!
 //! A child is an example target of the crate whose store is tested, a few lines long: its `main` calls [`serve`] with a function
 //! that opens the store. Tests start it by path ([`Program::example`]) and give it to [`kills`], [`cuts`] or [`stalls`].
+//!
+//! ```no_run
+//! use std::path::PathBuf;
+//! use std::process::ExitCode;
+//! use std::sync::Arc;
+//!
+//! use ekiden_store::MemoryStore;
+//! use ekiden_testkit::rig::{self, Opened};
+//!
+//! async fn open(folder: PathBuf, word: String) -> Opened {
+//!     match word.as_str() {
+//!         "sound" => Ok(Arc::new(MemoryStore::new())), // A durable store opens `folder` here.
+//!         other => Err(format!("no store is called \"{other}\"").into()),
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     rig::serve(open)
+//! }
+//! ```
+//!
 //! Examples are built with the tests of a crate, but not by `cargo nextest run --test NAME`; that would start the one built before.
 //!
 //! What a machine lacks for a rig is a [`Missing`]: with `CI` set it fails the test, elsewhere it is a loud line.

@@ -111,7 +111,8 @@ pub fn cuts(program: &Program, store: &str, plan: &Plan) -> Result<Result<Tally,
 
 fn one_disk(program: &Program, store: &str, plan: &Plan, seed: u64, tally: &mut Tally) -> Result<(), Ended> {
     let mut disk = must(PowerDisk::make(DISK_MEBIBYTES));
-    let mut series = Series::new(program, store, disk.folder(), seed).acknowledging(plan.acknowledged_max);
+    let series = Series::new(program, store, seed).on(disk.folder());
+    let mut series = series.acknowledging(plan.acknowledged_max);
     for _ in 0..plan.faults_each {
         let mut process = series.start(Work::Load { clients: plan.clients });
         series.let_work(&mut process)?;

@@ -107,7 +107,7 @@ impl Process {
         }
     }
 
-    /// Lets the child go on for a span, whatever it says. Decides nothing but the moment of a fault.
+    /// Lets the child go on for a span, and forgets what it says meanwhile. Decides nothing but the moment of a fault.
     pub fn let_pass(&mut self, span: Duration) -> Result<(), Ended> {
         let begin = SystemClock.monotonic();
         loop {
@@ -141,6 +141,14 @@ impl Process {
     /// Lets it go on.
     pub fn resume(&self) {
         self.signal(Posix::CONT);
+    }
+
+    /// Stops it for a span of real time. What it said before is not lost.
+    pub fn stop_for(&self, span: Duration) {
+        self.stop();
+        let (_open, nobody) = mpsc::channel::<()>();
+        let _ = nobody.recv_timeout(span);
+        self.resume();
     }
 
     /// Waits until it ends by itself.

@@ -18,6 +18,7 @@ const OWNER: &str = "owner.lock";
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    keeps: bool,
     _owner: File,
 }
 
@@ -35,7 +36,8 @@ impl Scratch {
 
     fn below(place: &Path) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let base = place.join("ekiden-rigs");
+        // Each user has his own: nobody can clear what belongs to others.
+        let base = place.join(format!("ekiden-rigs-{}", rustix::process::geteuid().as_raw()));
         fs::create_dir_all(&base)?;
         // Held while a folder is made or cleared, so that nobody clears one whose owner has not locked it yet.
         let door = File::options().create(true).append(true).open(base.join("door.lock"))?;
@@ -45,12 +47,17 @@ impl Scratch {
         fs::create_dir_all(path.join(MOUNT))?;
         let owner = File::options().create(true).append(true).open(path.join(OWNER))?;
         owner.lock()?;
-        Ok(Self { path, _owner: owner })
+        Ok(Self { path, keeps: false, _owner: owner })
     }
 
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether what is in it stays when the rig ends, until the next one clears it. Without a word it stays after a panic only.
+    pub(super) fn set_kept(&mut self, keeps: bool) {
+        self.keeps = keeps;
     }
 
     /// A place to mount something at.
@@ -62,7 +69,7 @@ impl Scratch {
 impl Drop for Scratch {
     /// Kept after a failure: its histories are what one wants to read then. The next rig clears it.
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if !self.keeps && !std::thread::panicking() {
             let _ = fs::remove_dir_all(&self.path);
         }
     }

@@ -64,7 +64,8 @@ pub struct Series<'a> {
     folder: PathBuf,
     seed: u64,
     entropy: Entropy,
-    /// Where the histories are: on the machine's own file system, which no fault touches.
+    /// Where the histories are, and the store unless it is elsewhere: on the machine's own file system, which no fault touches.
+    /// Kept unless the series comes to its verdict.
     scratch: Scratch,
     histories: Vec<PathBuf>,
     at: i64,
@@ -72,13 +73,14 @@ pub struct Series<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// A series that begins in an empty folder.
-    pub fn new(program: &'a Program, store: &str, folder: PathBuf, seed: u64) -> Self {
-        let scratch = Scratch::new().expect("a test can make a folder for its histories");
+    /// A series that begins in an empty folder of its own.
+    pub fn new(program: &'a Program, store: &str, seed: u64) -> Self {
+        let mut scratch = Scratch::new().expect("a test can make a folder");
+        scratch.set_kept(true);
         Self {
             program,
             store: store.to_owned(),
-            folder,
+            folder: scratch.path().join("store"),
             seed,
             entropy: Entropy::from_seed(seed),
             scratch,
@@ -86,6 +88,12 @@ impl<'a> Series<'a> {
             at: NOON.as_millis(),
             acknowledged_max: ACKNOWLEDGED_MAX,
         }
+    }
+
+    /// The same on another folder.
+    #[must_use]
+    pub fn on(self, folder: PathBuf) -> Self {
+        Self { folder, ..self }
     }
 
     /// The same with another load between two faults.
@@ -160,14 +168,19 @@ impl<'a> Series<'a> {
     }
 
     /// Holds the laws against what was written so far, of which the end is a store at rest.
-    pub fn judge(self, tally: &mut Tally) {
+    pub fn judge(mut self, tally: &mut Tally) {
         let written: Vec<&PathBuf> = self.histories.iter().filter(|path| path.exists()).collect();
         let history = History::merge(written, Millis::ZERO).expect("what was written whole can be read");
         let last = FinalState::observed(&history).quiesced();
         tally.count(&history);
         tally.tasks += last.tasks.len();
         tally.seeds.push(self.seed);
-        tally.violations.extend(check(&history, &last));
+        let violations = check(&history, &last);
+        self.scratch.set_kept(false);
+        if !violations.is_empty() {
+            tally.evidence.push(self.scratch);
+        }
+        tally.violations.extend(violations);
     }
 }
 

@@ -9,7 +9,7 @@ use super::mount::{Mount, TODO};
 use super::scratch::Scratch;
 
 /// 64 KiB: a small disk is filled by a few hundred writes.
-const CHUNK: [u8; 65_536] = [0; 65_536];
+static CHUNK: [u8; 65_536] = [0; 65_536];
 
 /// 4 KiB: what a tmpfs gives at once.
 const BLOCK: u64 = 4_096;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::errand::{Signal, Work};
 use super::process::{Ended, Program};
-use super::scratch::Scratch;
 use super::series::Series;
 use super::tally::Tally;
 
@@ -32,16 +31,13 @@ impl Default for Stalls {
 /// and how many accepted. An error is a child that could not go on.
 pub fn stalls(program: &Program, store: &str, plan: &Stalls) -> Result<(Tally, Late), Ended> {
     let mut tally = Tally::begin(format!("stops past the lease ({store})"));
-    let scratch = Scratch::new().expect("a test can make a folder for its store");
-    let mut series = Series::new(program, store, scratch.path().join("store"), plan.seed);
+    let mut series = Series::new(program, store, plan.seed);
     let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
     let mut process = series.start(Work::Hold { rounds: plan.stops, tasks: plan.tasks, lease_ms });
     let mut late = Late::default();
     for _ in 0..plan.stops {
         process.wait_for("tasks held", |signal| matches!(signal, Signal::Holding(_)))?;
-        process.stop();
-        process.let_pass(plan.lease * 3 / 2)?;
-        process.resume();
+        process.stop_for(plan.lease * 3 / 2);
         tally.faults += 1;
         let settled = process.wait_for("late settlements", |signal| matches!(signal, Signal::Settled { .. }))?;
         if let Signal::Settled { given, refused, accepted } = settled {
@@ -60,8 +56,7 @@ pub fn stalls(program: &Program, store: &str, plan: &Stalls) -> Result<(Tally, L
 /// again at once, on one thread, and the beat is due first: leases are kept, and what the handlers settle is accepted.
 pub fn runner_stalls(program: &Program, store: &str, plan: &Stalls) -> Result<Tally, Ended> {
     let mut tally = Tally::begin(format!("stops of runners past the lease ({store})"));
-    let scratch = Scratch::new().expect("a test can make a folder for its store");
-    let mut series = Series::new(program, store, scratch.path().join("store"), plan.seed);
+    let mut series = Series::new(program, store, plan.seed);
     let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
     let mut process = series.start(Work::Run { lease_ms });
     let mut wanted = 0;
@@ -72,9 +67,7 @@ pub fn runner_stalls(program: &Program, store: &str, plan: &Stalls) -> Result<Ta
         if let Signal::Acknowledged(count) = told {
             wanted = count;
         }
-        process.stop();
-        process.let_pass(plan.lease * 3 / 2)?;
-        process.resume();
+        process.stop_for(plan.lease * 3 / 2);
         tally.faults += 1;
     }
     process.say_enough();

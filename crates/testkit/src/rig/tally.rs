@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ekiden_store::clock::{Clock, SystemClock};
 
+use super::scratch::Scratch;
 use crate::checker::Violation;
 use crate::facts::Call;
 use crate::history::{History, What};
@@ -31,7 +32,7 @@ pub fn rounds(short: usize) -> usize {
 }
 
 /// The result of a rig.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tally {
     what: String,
     begun: Duration,
@@ -51,6 +52,8 @@ pub struct Tally {
     pub seeds: Vec<u64>,
     /// Every broken law.
     pub violations: Vec<Violation>,
+    /// The histories of series in which a law was broken.
+    pub(super) evidence: Vec<Scratch>,
 }
 
 impl Tally {
@@ -66,6 +69,7 @@ impl Tally {
             tasks: 0,
             seeds: Vec::new(),
             violations: Vec::new(),
+            evidence: Vec::new(),
         }
     }
 
@@ -101,7 +105,12 @@ impl Tally {
     #[track_caller]
     pub fn verdict(&self) {
         let text: String = self.violations.iter().map(ToString::to_string).collect();
-        assert!(self.violations.is_empty(), "{self}, last seed {:?}\n{text}", self.seeds.last());
+        let histories: Vec<_> = self.evidence.iter().map(Scratch::path).collect();
+        assert!(
+            self.violations.is_empty(),
+            "{self}, last seed {:?}, histories in {histories:?} until the next run\n{text}",
+            self.seeds.last()
+        );
         self.keep().expect("the file of results can be written");
     }
 
