@@ -14,6 +14,9 @@ const MOUNT: &str = "mnt";
 /// The file that its owner keeps locked.
 const OWNER: &str = "owner.lock";
 
+/// 1 GiB: room for several images at once. Containers often have 64 MiB there.
+const MEMORY_BYTES_MIN: u64 = 1 << 30;
+
 /// A folder that belongs to one rig.
 #[derive(Debug)]
 pub struct Scratch {
@@ -28,10 +31,11 @@ impl Scratch {
         Self::below(&std::env::temp_dir())
     }
 
-    /// A new folder in memory where the machine has that, for what is too slow or too much for a disk.
+    /// A new folder in memory where the machine has enough of that, for what is slow on a disk.
     pub(super) fn in_memory() -> io::Result<Self> {
         let shared = Path::new("/dev/shm");
-        Self::below(shared).or_else(|_| Self::new())
+        let free = rustix::fs::statvfs(shared).map_or(0, |found| found.f_bavail * found.f_frsize);
+        if free < MEMORY_BYTES_MIN { Self::new() } else { Self::below(shared).or_else(|_| Self::new()) }
     }
 
     fn below(place: &Path) -> io::Result<Self> {
@@ -86,5 +90,24 @@ fn clear(base: &Path) {
             let _ = tool("umount", &["--lazy", &point.to_string_lossy()], "");
             let _ = fs::remove_dir(&point).and_then(|()| fs::remove_dir_all(&path));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_owner_any_more_is_cleared_and_what_has_one_stays() {
+        let place = Scratch::new().unwrap();
+        let living = Scratch::below(place.path()).unwrap();
+        let dead = living.path().with_file_name("dead");
+        fs::create_dir_all(dead.join(MOUNT)).unwrap();
+        fs::write(dead.join(OWNER), "").unwrap();
+        let other = Scratch::below(place.path()).unwrap();
+        assert!(!dead.exists());
+        assert!(living.path().exists() && other.path().exists() && living.path() != other.path());
+        drop(other);
+        assert!(living.path().exists());
     }
 }

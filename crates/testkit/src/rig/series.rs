@@ -190,3 +190,44 @@ fn last_line(path: &Path) -> Option<Line> {
     let begin = text.get(..end)?.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     serde_json::from_slice(text.get(begin..end)?).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Ack, Call, Note, Reply};
+    use crate::history::Recorder;
+    use ekiden_core::id::TaskId;
+    use ekiden_store::clock::ManualClock;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_was_written_after_a_cut_was_asked_for_and_no_more() {
+        let program = Program::at("/bin/true");
+        let mut series = Series::new(&program, "sound", 0);
+        series.histories.push(series.scratch.path().join("p"));
+        let clock = Arc::new(ManualClock::new(NOON));
+        let client = Recorder::with_file("p", clock, series.history()).unwrap().client("c");
+        let cancel = || Call::Cancel { task: TaskId::new("a").unwrap() };
+        client.invoke(cancel()).ok(Reply::Done(Ack::Fresh));
+        let slow = client.invoke(cancel());
+        let certain_bytes = std::fs::metadata(series.history()).unwrap().len();
+        slow.ok(Reply::Done(Ack::Fresh));
+        client.note(Note::Looking);
+        client.invoke(cancel()).fail("TASK_FINAL");
+        series.doubt_from(certain_bytes);
+        let history = History::merge([series.history()], Millis::ZERO).unwrap();
+        let kinds: Vec<&str> = history
+            .lines()
+            .iter()
+            .map(|line| match line.what {
+                What::Invoke(_) => "invoke",
+                What::Ok(_) => "ok",
+                What::Fail(_) => "fail",
+                What::Unknown(_) => "unknown",
+                What::Note(_) => "note",
+            })
+            .collect();
+        assert_eq!(kinds, ["invoke", "ok", "invoke", "invoke", "fail"]);
+        series.scratch.set_kept(false);
+    }
+}
