@@ -11,7 +11,7 @@ use super::process::{Ended, Process, Program};
 use super::scratch::Scratch;
 use super::tally::Tally;
 use crate::checker::check;
-use crate::facts::FinalState;
+use crate::facts::{Call, FinalState};
 use crate::history::{History, Line, What};
 use crate::workload::NOON;
 
@@ -145,7 +145,10 @@ impl<'a> Series<'a> {
         let (before, after) = text.split_at(certain);
         let believed = |line: &&[u8]| {
             let line: Option<Line> = serde_json::from_slice(line).ok();
-            line.is_some_and(|line| !matches!(line.what, What::Ok(_) | What::Note(_)))
+            // That a cancelled attempt was called ended excuses nothing, and its token may be one that never was.
+            let doubtful =
+                |what: &What| matches!(what, What::Ok(_) | What::Note(_) | What::Invoke(Call::EndAttempt { .. }));
+            line.is_some_and(|line| !doubtful(&line.what))
         };
         let after: Vec<&[u8]> = after.split_inclusive(|byte| *byte == b'\n').filter(believed).collect();
         std::fs::write(self.history(), [before, &after.concat()].concat()).expect("a history can be written anew");
@@ -194,7 +197,7 @@ fn last_line(path: &Path) -> Option<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Ack, Call, Note, Reply};
+    use crate::facts::{Ack, Note, Reply};
     use crate::history::Recorder;
     use ekiden_core::id::TaskId;
     use ekiden_store::clock::ManualClock;
@@ -213,6 +216,9 @@ mod tests {
         let certain_bytes = std::fs::metadata(series.history()).unwrap().len();
         slow.ok(Reply::Done(Ack::Fresh));
         client.note(Note::Looking);
+        client
+            .invoke(Call::EndAttempt { task: TaskId::new("a").unwrap(), token: ekiden_core::lease::Token(1) })
+            .fail("no");
         client.invoke(cancel()).fail("TASK_FINAL");
         series.doubt_from(certain_bytes);
         let history = History::merge([series.history()], Millis::ZERO).unwrap();
@@ -227,7 +233,7 @@ mod tests {
                 What::Note(_) => "note",
             })
             .collect();
-        assert_eq!(kinds, ["invoke", "ok", "invoke", "invoke", "fail"]);
+        assert_eq!(kinds, ["invoke", "ok", "invoke", "fail", "invoke", "fail"]);
         series.scratch.set_kept(false);
     }
 }
