@@ -164,6 +164,14 @@ reason_codes! {
     StoreOutcomeUnknown = "STORE_OUTCOME_UNKNOWN",
     /// The store was closed.
     StoreClosed = "STORE_CLOSED",
+    /// A write to disk failed, and the store has to be opened again.
+    StoreFailed = "STORE_FAILED",
+    /// The disk has no room for new tasks.
+    StoreFull = "STORE_FULL",
+    /// Another process has the store.
+    StoreInUse = "STORE_IN_USE",
+    /// The store was written by a newer version.
+    StoreTooNew = "STORE_TOO_NEW",
     /// A stored record cannot be read.
     StoreDamaged = "STORE_DAMAGED",
     /// A record was written by a newer version that older ones may not write.

@@ -60,11 +60,12 @@ pub mod layers;
 mod memory;
 mod op;
 mod query;
+pub mod shelf;
 mod store;
 
 pub use error::{Happened, StoreError};
 pub use ext::{PlanError, RunAndClaimed, StoreExt};
 pub use memory::MemoryStore;
 pub use op::{Answer, Applied, Claimed, Conflict, Op, Outcome};
-pub use query::{CountScope, Counts, DueEntry, DueQuery, ListOrder, Page, RecordQuery, TaskQuery};
+pub use query::{CountScope, Counts, DueEntry, DueQuery, ListOrder, Page, RecordQuery, TaskQuery, check_batch};
 pub use store::{CheckDepth, Finding, Hint, Info, Store};

@@ -144,7 +144,7 @@ impl RecordQuery {
 }
 
 /// Refuses a batch of ops or keys that is larger than one call may be.
-pub(crate) fn check_batch(field: &str, len: usize, max: usize) -> Result<(), Refusal> {
+pub fn check_batch(field: &str, len: usize, max: usize) -> Result<(), Refusal> {
     if len > max {
         return Err(Refusal::new(ReasonCode::QueryInvalid).with("field", field).with("value", len).with("max", max));
     }

@@ -1,4 +1,4 @@
-//! Claims on the memory store: the heads of the asked lines are merged, so the cost follows the lines, not the backlog.
+//! Claims: the heads of the asked lines are merged, so the cost follows the lines, not the backlog.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use ekiden_core::claim::{self, Claim, ClaimPool, Kinds};
 use ekiden_core::hash;
 use ekiden_core::id::{Kind, Namespace, OpId};
 use ekiden_core::index::Index;
-use ekiden_core::key::Key;
+use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::limits;
 use ekiden_core::order::Rank;
 use ekiden_core::record::{Record, Versioned};
@@ -16,8 +16,8 @@ use ekiden_core::task::Task;
 
 use super::indexes::{Pool, Waiting};
 use super::listed::Listed;
-use super::space::{Marks, Slot, Stamp};
-use super::{Hints, Shelf, retake};
+use super::space::{Entry, Marks, Slot, Stamp};
+use super::{Put, Scribe, Shelf, retake};
 use crate::op::{Answer, Claimed};
 
 /// A line that the claim asks for: its pool (by place in the claim) and its kind.
@@ -31,7 +31,7 @@ struct Asked {
 type Head = Reverse<(Rank, Listed, usize, Slot)>;
 
 impl Shelf {
-    pub(super) fn claim(&mut self, claim: &Claim, hints: &Hints<'_>) -> Answer {
+    pub(crate) fn claim(&mut self, claim: &Claim, scribe: &mut dyn Scribe) -> Answer {
         let mut visited = 0;
         let before = self.taken_by(claim);
         if !before.is_empty() {
@@ -39,7 +39,7 @@ impl Shelf {
             return Answer::Claimed(Claimed { tasks: before, visited });
         }
         let mut rooms: Vec<usize> = claim.pools.iter().map(|pool| self.room(pool)).collect();
-        visited += self.promote(claim, &rooms, hints);
+        visited += self.promote(claim, &rooms, scribe);
         let mut asked = self.asked(claim, &rooms);
         visited += asked.len();
         let heads = asked.iter().enumerate().filter_map(|(at, line)| self.head(claim, line, at, None));
@@ -52,7 +52,7 @@ impl Shelf {
                 continue;
             }
             visited += 1;
-            match self.take(claim, pool, slot, hints) {
+            match self.take(claim, pool, slot, scribe) {
                 Some(versioned) => {
                     tasks.push(versioned);
                     *room -= 1;
@@ -72,7 +72,8 @@ impl Shelf {
     fn taken_by(&self, claim: &Claim) -> Vec<Versioned> {
         let mine = self.taken.get(&claim.id).into_iter().flatten();
         let entries = mine.filter_map(|(namespace, slot)| Some(self.spaces.get(namespace)?.entries.at(*slot)));
-        let mut tasks: Vec<Versioned> = entries.map(|entry| entry.versioned()).collect();
+        let mut tasks: Vec<Versioned> =
+            entries.filter_map(|entry| entry.here().map(|task| entry.versioned(task))).collect();
         tasks.sort_by_key(|versioned| versioned.record.as_task().map(|task| task.spec.order()));
         tasks
     }
@@ -108,22 +109,23 @@ impl Shelf {
         Some(Reverse((rank, space.entries.place(slot).clone(), at, slot)))
     }
 
-    fn take(&mut self, claim: &Claim, pool: &ClaimPool, slot: Slot, hints: &Hints<'_>) -> Option<Versioned> {
+    fn take(&mut self, claim: &Claim, pool: &ClaimPool, slot: Slot, scribe: &mut dyn Scribe) -> Option<Versioned> {
         let entry = self.spaces.get(&pool.namespace)?.entries.at(slot);
         entry.marks.ready.filter(|ready| ready.at <= claim.now)?;
         let counter = pool.counter();
-        let task = claim.take(&entry.task, counter.is_some()).ok()?;
+        let task = body(entry, &pool.namespace, scribe)?;
+        let task = claim.take(&task, counter.is_some()).ok()?;
         if let Some(key) = counter {
-            self.count_up(claim, key, hints);
+            self.count_up(claim, key, scribe);
         }
-        self.rewrite(claim, &pool.namespace, slot, task, hints)
+        self.rewrite(claim, &pool.namespace, slot, task, scribe)
     }
 
-    fn count_up(&mut self, claim: &Claim, key: Key, hints: &Hints<'_>) {
+    fn count_up(&mut self, claim: &Claim, key: Key, scribe: &mut dyn Scribe) {
         let running = self.counter(&key).unwrap_or(0);
         let found = self.stamp(&key).unwrap_or(Stamp { revision: 0, created_by: claim.id, last: claim.id });
         let stamp = Stamp { revision: self.next_revision(), ..found };
-        self.put_other(key, Record::Counter(running.saturating_add(1)), &Index::default(), stamp, hints);
+        self.put_other(key, Record::Counter(running.saturating_add(1)), &Index::default(), stamp, scribe);
     }
 
     /// Writes a task that the claim changed, in its slot.
@@ -133,18 +135,17 @@ impl Shelf {
         namespace: &Namespace,
         slot: Slot,
         task: Task,
-        hints: &Hints<'_>,
+        scribe: &mut dyn Scribe,
     ) -> Option<Versioned> {
         let revision = self.next_revision();
         let space = self.spaces.get_mut(namespace)?;
         let old = space.entries.at(slot);
         let (before, stamp) = (old.claim(), Stamp { revision, last: claim.id, ..old.stamp });
-        let versioned = stamp.on(old.key(), Record::Task(Arc::new(task)));
+        let same_spec = old.here().is_none_or(|old| Arc::ptr_eq(&old.spec, &task.spec));
+        let versioned = stamp.on(Key::task(namespace, task.id()), Record::Task(Arc::new(task)));
         let marks = Marks::of(&Index::of(&versioned.key, &versioned.record));
-        if marks.ready.is_some() {
-            hints.ready(namespace);
-        }
-        hints.changed(&versioned.key);
+        let ready = marks.ready.is_some();
+        scribe.put(Put { key: &versioned.key, record: &versioned.record, stamp, same_spec, ready });
         space.replace(slot, versioned.record.as_task()?.clone(), stamp, marks);
         let after = space.entries.at(slot).claim();
         retake(&mut self.taken, namespace, slot, before, after);
@@ -152,7 +153,7 @@ impl Shelf {
     }
 
     /// C15: what became due in the asked lines gets its ready entry. Says how much was looked at.
-    fn promote(&mut self, claim: &Claim, rooms: &[usize], hints: &Hints<'_>) -> usize {
+    fn promote(&mut self, claim: &Claim, rooms: &[usize], scribe: &mut dyn Scribe) -> usize {
         let mut due: Vec<(&Namespace, Slot)> = Vec::new();
         let mut visited = 0;
         for (pool, _) in claim.pools.iter().zip(rooms).filter(|(_, room)| **room > 0) {
@@ -171,13 +172,19 @@ impl Shelf {
             }
         }
         for (namespace, slot) in &due {
-            let task = self.spaces.get(*namespace).map(|space| &space.entries.at(*slot).task);
-            if let Some(task) = task.and_then(|task| claim::promote(task, claim.now)) {
-                self.rewrite(claim, namespace, *slot, task, hints);
+            let entry = self.spaces.get(*namespace).map(|space| space.entries.at(*slot));
+            let task = entry.and_then(|entry| body(entry, namespace, scribe));
+            if let Some(task) = task.and_then(|task| claim::promote(&task, claim.now)) {
+                self.rewrite(claim, namespace, *slot, task, scribe);
             }
         }
         visited + due.len()
     }
+}
+
+/// The task, from wherever it is.
+fn body(entry: &Entry, namespace: &Namespace, scribe: &mut dyn Scribe) -> Option<Arc<Task>> {
+    entry.here().cloned().or_else(|| scribe.fetch(&entry.listed.id.key(RecordKind::Task, namespace)))
 }
 
 /// All kinds of a pool, up to the limit. Beyond it each claim begins at another place, so that no kind is left out for long.

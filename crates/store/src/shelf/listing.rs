@@ -1,56 +1,82 @@
-//! Listings on the memory store: start from the narrowest listing that the filter names, read a bounded number.
+//! Listings: start from the narrowest listing that the filter names, read a bounded number.
 
 use std::ops::Bound;
 
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::TaskId;
 use ekiden_core::key::Key;
 use ekiden_core::limits;
 use ekiden_core::record::Versioned;
-use ekiden_core::time::Timestamp;
 
-use super::Shelf;
 use super::indexes::Lists;
-use super::listed::{Ident, Listed};
+use super::listed::Listed;
 use super::run::Run;
 use super::space::Slot;
-use crate::error::StoreError;
-use crate::query::{ListOrder, Page, RecordQuery, TaskQuery, wrong_cursor};
+use super::{Look, Shelf};
+use crate::query::{ListOrder, Page, RecordQuery, TaskQuery};
+
+/// What a listing came upon.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// What matches, or may match: at most as many as were asked for.
+    pub found: Vec<Candidate>,
+    /// The last place that was looked at.
+    pub last: Option<Listed>,
+    /// Whether there are places behind it.
+    pub more: bool,
+}
+
+/// A task that belongs into a listing, or may.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Its place.
+    pub listed: Listed,
+    /// The task, if it is here; then it matches. Otherwise its body has to be looked at.
+    pub task: Option<Versioned>,
+}
+
+impl Candidate {
+    pub(crate) fn here(self) -> Option<Versioned> {
+        self.task
+    }
+}
 
 impl Shelf {
-    pub(super) fn tasks(&self, query: &TaskQuery) -> Result<Page<Versioned>, StoreError> {
-        let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
+    /// The tasks of a page that are here, in its order, behind a place.
+    pub fn scan(&self, query: &TaskQuery, after: Option<&Listed>) -> Scan {
+        let mut scan = Scan::default();
         let space = self.spaces.get(&query.filter.namespace);
         let Some((space, listing)) = space.and_then(|space| Some((space, narrowest(&space.lists, &query.filter)?)))
         else {
-            return Ok(Page { items: Vec::new(), cursor: None });
+            return scan;
         };
         let place = |slot: &Slot| space.entries.place(*slot);
-        let is_passed = |slot: &Slot| after.as_ref().is_some_and(|after| place(slot) <= after);
-        let is_left = |slot: &Slot| after.as_ref().is_none_or(|after| place(slot) < after);
+        let is_passed = |slot: &Slot| after.is_some_and(|after| place(slot) <= after);
+        let is_left = |slot: &Slot| after.is_none_or(|after| place(slot) < after);
         let mut slots: Box<dyn Iterator<Item = &Slot>> = match query.order {
             ListOrder::OldestFirst => Box::new(listing.since(is_passed)),
             ListOrder::NewestFirst => Box::new(listing.until(is_left)),
         };
-        let mut items = Vec::new();
         let mut last = None;
         for slot in slots.by_ref().take(limits::PAGE_SCAN_MAX) {
             let entry = space.entries.at(*slot);
-            last = Some(entry);
-            if query.filter.matches(&entry.task) {
-                items.push(entry.versioned());
-            }
-            if items.len() == query.limit {
+            last = Some(&entry.listed);
+            let task = match entry.look() {
+                Look::Here(versioned) if matches(&query.filter, &versioned) => Some(versioned),
+                Look::Away => None,
+                Look::Here(_) | Look::Nothing => continue,
+            };
+            scan.found.push(Candidate { listed: entry.listed.clone(), task });
+            if scan.found.len() == query.limit {
                 break;
             }
         }
-        let more = slots.next().is_some();
-        let cursor =
-            last.filter(|_| more).map(|last| format!("{}:{}", last.listed.created_at.as_millis(), last.task.id()));
-        Ok(Page { items, cursor })
+        scan.last = last.cloned();
+        scan.more = slots.next().is_some();
+        scan
     }
 
-    pub(super) fn records(&self, query: &RecordQuery) -> Page<Versioned> {
+    /// A page of records that are no tasks.
+    pub fn records(&self, query: &RecordQuery) -> Page<Versioned> {
         let lists = self.spaces.get(&query.namespace).map(|space| &space.lists);
         let Some(names) = lists.and_then(|lists| lists.names.get(&query.kind)) else {
             return Page { items: Vec::new(), cursor: None };
@@ -70,7 +96,7 @@ impl Shelf {
             namespace: query.namespace.clone(),
             name: name.clone(),
         };
-        Page { items: page.into_iter().filter_map(|name| self.get(&key(name))).collect(), cursor }
+        Page { items: page.into_iter().filter_map(|name| here(self.look(&key(name)))).collect(), cursor }
     }
 }
 
@@ -91,10 +117,10 @@ fn narrowest<'a>(lists: &'a Lists, filter: &TaskFilter) -> Option<&'a Run<Slot>>
     }
 }
 
-fn parse_cursor(cursor: &str) -> Result<Listed, StoreError> {
-    let wrong = || StoreError::invalid(wrong_cursor(cursor));
-    let (millis, id) = cursor.split_once(':').ok_or_else(wrong)?;
-    let created_at = millis.parse().map(Timestamp::from_millis).map_err(|_| wrong())?;
-    let id = TaskId::new(id).map_err(|_| wrong())?;
-    Ok(Listed { created_at, id: Ident::of_text(id.as_str()) })
+fn matches(filter: &TaskFilter, versioned: &Versioned) -> bool {
+    versioned.record.as_task().is_some_and(|task| filter.matches(task))
+}
+
+fn here(look: Look) -> Option<Versioned> {
+    if let Look::Here(versioned) = look { Some(versioned) } else { None }
 }

@@ -1,5 +1,6 @@
 //! A task's place in listings and lines: by creation, then by id.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -7,10 +8,13 @@ use ekiden_core::id::{Namespace, TaskId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::time::Timestamp;
 
+use crate::error::StoreError;
+use crate::query::wrong_cursor;
+
 /// A name that compares as its text does. A generated id is kept as its bits: they compare and hash without a look at
 /// another place in memory, which a million names would not have in any cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Ident {
+pub(crate) enum Ident {
     /// The upper and lower bits; apart, they need no wider alignment than the rest.
     Generated(u64, u64),
     /// Any other text.
@@ -18,16 +22,16 @@ pub(super) enum Ident {
 }
 
 impl Ident {
-    pub(super) fn of(name: &Arc<str>) -> Self {
+    pub(crate) fn of(name: &Arc<str>) -> Self {
         TaskId::bits_of(name).map_or_else(|| Self::Other(name.clone()), Self::generated)
     }
 
-    pub(super) fn of_text(name: &str) -> Self {
+    pub(crate) fn of_text(name: &str) -> Self {
         TaskId::bits_of(name).map_or_else(|| Self::Other(Arc::from(name)), Self::generated)
     }
 
     /// The key of the record with this name.
-    pub(super) fn key(&self, kind: RecordKind, namespace: &Namespace) -> Key {
+    pub(crate) fn key(&self, kind: RecordKind, namespace: &Namespace) -> Key {
         let name = match self {
             Self::Generated(upper, lower) => Key::task(namespace, &TaskId::from_bits(bits(*upper, *lower))).name,
             Self::Other(name) => name.clone(),
@@ -70,9 +74,48 @@ impl PartialOrd for Ident {
 
 /// A place in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Listed {
-    pub(super) created_at: Timestamp,
-    pub(super) id: Ident,
+pub struct Listed {
+    pub(crate) created_at: Timestamp,
+    pub(crate) id: Ident,
+}
+
+impl Listed {
+    /// The place of a task.
+    pub fn new(created_at: Timestamp, id: &str) -> Self {
+        Self { created_at, id: Ident::of_text(id) }
+    }
+
+    /// When the task was enqueued.
+    pub const fn created_at(&self) -> Timestamp {
+        self.created_at
+    }
+
+    /// The task's id.
+    pub fn id(&self) -> Cow<'_, str> {
+        match &self.id {
+            Ident::Generated(upper, lower) => Cow::Owned(TaskId::from_bits(bits(*upper, *lower)).to_string()),
+            Ident::Other(name) => Cow::Borrowed(name),
+        }
+    }
+
+    /// The task's key.
+    pub fn key(&self, namespace: &Namespace) -> Key {
+        self.id.key(RecordKind::Task, namespace)
+    }
+}
+
+/// A cursor that goes on behind a place.
+pub fn cursor_of(listed: &Listed) -> String {
+    format!("{}:{}", listed.created_at.as_millis(), listed.id())
+}
+
+/// The place behind which a cursor goes on.
+pub fn parse_cursor(cursor: &str) -> Result<Listed, StoreError> {
+    let wrong = || StoreError::invalid(wrong_cursor(cursor));
+    let (millis, id) = cursor.split_once(':').ok_or_else(wrong)?;
+    let created_at = millis.parse().map(Timestamp::from_millis).map_err(|_| wrong())?;
+    let id = TaskId::new(id).map_err(|_| wrong())?;
+    Ok(Listed::new(created_at, id.as_str()))
 }
 
 #[cfg(test)]

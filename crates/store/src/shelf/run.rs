@@ -9,7 +9,7 @@ const CHUNK_BYTES: usize = 2 * 1_024;
 
 /// Sorted entries, no two alike.
 #[derive(Clone, Debug)]
-pub(super) struct Run<T> {
+pub(crate) struct Run<T> {
     /// Never empty ones.
     chunks: VecDeque<VecDeque<T>>,
     len: usize,
@@ -25,25 +25,26 @@ struct Spot {
 impl<T> Run<T> {
     const CHUNK_MAX: usize = CHUNK_BYTES / size_of::<T>();
 
-    pub(super) const fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub(super) fn first(&self) -> Option<&T> {
+    pub(crate) fn first(&self) -> Option<&T> {
         self.chunks.front()?.front()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()
     }
 
     /// Adds an entry, unless it is there; `order` says how another one compares with it. Several lists often end alike, so
     /// the place is first looked for with so many entries behind it, and the answer is how many there are; 0 if not known.
-    pub(super) fn insert(&mut self, entry: T, behind: usize, order: impl Fn(&T) -> Ordering) -> usize {
+    pub(crate) fn insert(&mut self, entry: T, behind: usize, order: impl Fn(&T) -> Ordering) -> usize {
         let before = |other: &T| order(other).is_lt();
         let spot = self.spot_from_end(behind, before).unwrap_or_else(|| self.spot(before));
         if self.at(spot).is_some_and(|found| order(found).is_eq()) {
@@ -65,7 +66,7 @@ impl<T> Run<T> {
     }
 
     /// Takes an entry out; `order` says how another one compares with it. Says whether it was there.
-    pub(super) fn remove(&mut self, order: impl Fn(&T) -> Ordering) -> bool {
+    pub(crate) fn remove(&mut self, order: impl Fn(&T) -> Ordering) -> bool {
         let spot = self.spot(|other| order(other).is_lt());
         let found = self.at(spot).is_some_and(|found| order(found).is_eq());
         if found {
@@ -75,14 +76,14 @@ impl<T> Run<T> {
     }
 
     /// The entries from the first that is not `before` on.
-    pub(super) fn since(&self, before: impl Fn(&T) -> bool) -> impl Iterator<Item = &T> {
+    pub(crate) fn since(&self, before: impl Fn(&T) -> bool) -> impl Iterator<Item = &T> {
         let Spot { chunk, place } = self.spot(before);
         let first = self.chunks.get(chunk).into_iter().flat_map(move |chunk| chunk.range(place..));
         first.chain(self.chunks.iter().skip(chunk + 1).flatten())
     }
 
     /// The entries that are `before`, the last one first.
-    pub(super) fn until(&self, before: impl Fn(&T) -> bool) -> impl Iterator<Item = &T> {
+    pub(crate) fn until(&self, before: impl Fn(&T) -> bool) -> impl Iterator<Item = &T> {
         let Spot { chunk, place } = self.spot(before);
         let last = self.chunks.get(chunk).into_iter().flat_map(move |chunk| chunk.range(..place).rev());
         last.chain(self.chunks.range(..chunk).rev().flat_map(|chunk| chunk.iter().rev()))

@@ -1,31 +1,43 @@
-//! Commits on the memory store: recognise a repetition, look at every expectation, then write.
+//! Commits: recognise a repetition, look at every expectation, then write.
 
 use ekiden_core::commit::{Action, Commit, Expect, Write};
 use ekiden_core::id::OpId;
 use ekiden_core::index::Index;
-use ekiden_core::record::{Record, Revision};
+use ekiden_core::key::Key;
+use ekiden_core::record::{Record, Revision, Versioned};
 
 use super::space::Stamp;
-use super::{Hints, Shelf};
-use crate::op::{Answer, Applied, Conflict};
+use super::{Look, Scribe, Shelf};
+use crate::error::StoreError;
+use crate::op::{Answer, Applied, Conflict, Outcome};
 
 impl Shelf {
-    pub(super) fn commit(&mut self, commit: Commit, hints: &Hints<'_>) -> Answer {
-        match self.judge(&commit) {
+    pub(crate) fn commit(&mut self, commit: Commit, scribe: &mut dyn Scribe) -> Outcome {
+        Ok(match self.judge(&commit) {
             Verdict::Repeated => Answer::Applied(Applied {
                 revisions: commit.writes().iter().map(|write| self.revision_now(write)).collect(),
             }),
             Verdict::Unmet => {
                 let unmet = commit.writes().iter().filter(|write| !meets(write, self.stamp(&write.key).as_ref()));
-                Answer::Conflict(Conflict {
-                    found: unmet.map(|write| (write.key.clone(), self.get(&write.key))).collect(),
-                })
+                let found = unmet.map(|write| Ok((write.key.clone(), self.found(&write.key, scribe)?)));
+                Answer::Conflict(Conflict { found: found.collect::<Result<_, StoreError>>()? })
             }
             Verdict::Met => {
                 let id = commit.id();
                 let writes = commit.into_writes().into_iter();
-                Answer::Applied(Applied { revisions: writes.map(|write| self.write(id, write, hints)).collect() })
+                Answer::Applied(Applied { revisions: writes.map(|write| self.write(id, write, scribe)).collect() })
             }
+        })
+    }
+
+    fn found(&self, key: &Key, scribe: &mut dyn Scribe) -> Result<Option<Versioned>, StoreError> {
+        match (self.look(key), self.stamp(key)) {
+            (Look::Here(versioned), _) => Ok(Some(versioned)),
+            (Look::Away, Some(stamp)) => match scribe.fetch(key) {
+                Some(task) => Ok(Some(stamp.on(key.clone(), Record::Task(task)))),
+                None => Err(StoreError::unavailable("the record that is in the way cannot be read")),
+            },
+            _ => Ok(None),
         }
     }
 
@@ -55,26 +67,26 @@ impl Shelf {
         }
     }
 
-    fn write(&mut self, id: OpId, write: Write, hints: &Hints<'_>) -> Option<Revision> {
+    fn write(&mut self, id: OpId, write: Write, scribe: &mut dyn Scribe) -> Option<Revision> {
         match write.action {
             Action::Check => None,
             Action::Delete => {
-                self.delete(&write.key, hints);
+                self.delete(&write.key, scribe);
                 None
             }
-            Action::Put(record, index) => Some(Revision::number(self.put(write.key, record, &index, id, hints))),
+            Action::Put(record, index) => Some(Revision::number(self.put(write.key, record, &index, id, scribe))),
             Action::Add(by) => {
-                self.add(id, write, by, hints);
+                self.add(id, write, by, scribe);
                 None
             }
         }
     }
 
-    fn add(&mut self, id: OpId, write: Write, by: i64, hints: &Hints<'_>) {
+    fn add(&mut self, id: OpId, write: Write, by: i64, scribe: &mut dyn Scribe) {
         let value = self.counter(&write.key).unwrap_or(0);
         let found = self.stamp(&write.key).unwrap_or(Stamp { revision: 0, created_by: id, last: id });
         let stamp = Stamp { revision: self.next_revision(), ..found };
-        self.put_other(write.key, Record::Counter(value.saturating_add(by)), &Index::default(), stamp, hints);
+        self.put_other(write.key, Record::Counter(value.saturating_add(by)), &Index::default(), stamp, scribe);
     }
 }
 

@@ -18,41 +18,40 @@ use super::space::{Entries, Entry, ReadyMark, Slot};
 
 /// Claimable tasks of one kind, by rank, then by creation.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Line(BTreeMap<Rank, Run<Slot>>);
+pub(crate) struct Line(BTreeMap<Rank, Run<Slot>>);
 
 /// Tasks of a line that are not due yet, earliest first.
-pub(super) type Waiting = BTreeSet<(Timestamp, Ident)>;
+pub(crate) type Waiting = BTreeSet<(Timestamp, Ident)>;
 
 /// A place in a due list.
-pub(super) type DuePlace = (Timestamp, RecordKind, Ident);
+pub(crate) type DuePlace = (Timestamp, RecordKind, Ident);
 
 /// One pool of a namespace. It is here while it has tasks.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Pool {
-    pub(super) all: Run<Slot>,
+pub(crate) struct Pool {
+    pub(crate) all: Run<Slot>,
     /// By kind: a claim for any kind finds the lines that have tasks.
-    pub(super) ready: BTreeMap<Kind, Line>,
+    pub(crate) ready: BTreeMap<Kind, Line>,
     /// What will be claimable, by kind.
-    pub(super) waiting: BTreeMap<Kind, Waiting>,
-    counts: [u64; Phase::ALL.len()],
+    pub(crate) waiting: BTreeMap<Kind, Waiting>,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Lists {
-    pub(super) all: Run<Slot>,
-    pub(super) phases: [Run<Slot>; Phase::ALL.len()],
-    pub(super) pools: HashMap<PoolName, Pool>,
-    pub(super) groups: HashMap<GroupId, Run<Slot>>,
-    pub(super) sessions: HashMap<SessionId, Run<Slot>>,
-    pub(super) held: HashMap<RunnerId, Run<Slot>>,
+pub(crate) struct Lists {
+    pub(crate) all: Run<Slot>,
+    pub(crate) phases: [Run<Slot>; Phase::ALL.len()],
+    pub(crate) pools: HashMap<PoolName, Pool>,
+    pub(crate) groups: HashMap<GroupId, Run<Slot>>,
+    pub(crate) sessions: HashMap<SessionId, Run<Slot>>,
+    pub(crate) held: HashMap<RunnerId, Run<Slot>>,
     /// Records other than tasks, by kind.
-    pub(super) names: BTreeMap<RecordKind, BTreeSet<Arc<str>>>,
+    pub(crate) names: BTreeMap<RecordKind, BTreeSet<Arc<str>>>,
     due: [Run<DuePlace>; DueIndex::ALL.len()],
 }
 
 impl Line {
     /// The first claimable task behind a place, or the first of all.
-    pub(super) fn head(&self, entries: &Entries, after: Option<(Rank, &Listed)>) -> Option<(Rank, Slot)> {
+    pub(crate) fn head(&self, entries: &Entries, after: Option<(Rank, &Listed)>) -> Option<(Rank, Slot)> {
         let Some((rank, place)) = after else {
             let (rank, run) = self.0.first_key_value()?;
             return Some((*rank, *run.first()?));
@@ -88,38 +87,25 @@ impl Pool {
             self.ready.remove(kind);
         }
     }
-
-    fn count(&mut self, phase: Phase) {
-        self.counts.iter_mut().skip(phase as usize).take(1).for_each(|count| *count += 1);
-    }
-
-    fn uncount(&mut self, phase: Phase) {
-        self.counts.iter_mut().skip(phase as usize).take(1).for_each(|count| *count -= 1);
-    }
-
-    pub(super) fn counted(&self, phase: Phase) -> u64 {
-        self.counts.get(phase as usize).copied().unwrap_or(0)
-    }
 }
 
 impl Lists {
     /// A task enters everywhere.
-    pub(super) fn add(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
-        let spec = &new.task.spec;
+    pub(crate) fn add(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
+        let names = new.names();
         let behind = insert(&mut self.all, entries, slot, 0);
-        let pool = self.pools.entry(spec.pool.clone()).or_default();
+        let pool = self.pools.entry(names.pool.clone()).or_default();
         insert(&mut pool.all, entries, slot, behind);
-        if let Some(group) = &spec.group {
+        if let Some(group) = names.group {
             insert(self.groups.entry(group.clone()).or_default(), entries, slot, behind);
         }
-        if let Some(session) = &spec.session {
+        if let Some(session) = names.session {
             insert(self.sessions.entry(session.clone()).or_default(), entries, slot, behind);
         }
         if let Some(ready) = new.marks.ready {
-            pool.stand(entries, &spec.envelope.task_type, ready.rank, slot, behind);
+            pool.stand(entries, names.kind, ready.rank, slot, behind);
         }
         if let Some(phase) = new.marks.phase {
-            pool.count(phase);
             insert(self.phase_mut(phase), entries, slot, behind);
         }
         self.list_due(new);
@@ -127,51 +113,42 @@ impl Lists {
     }
 
     /// A task leaves everywhere.
-    pub(super) fn remove(&mut self, entries: &Entries, slot: Slot, old: &Entry) {
-        let spec = &old.task.spec;
+    pub(crate) fn remove(&mut self, entries: &Entries, slot: Slot, old: &Entry) {
+        let names = old.names();
         self.unlist_due(old);
         self.let_go(entries, slot, old);
         remove(&mut self.all, entries, slot);
-        if let Some(pool) = self.pools.get_mut(&spec.pool) {
+        if let Some(pool) = self.pools.get_mut(names.pool) {
             remove(&mut pool.all, entries, slot);
             if let Some(ready) = old.marks.ready {
-                pool.step_out(entries, &spec.envelope.task_type, ready.rank, slot);
-            }
-            if let Some(phase) = old.marks.phase {
-                pool.uncount(phase);
+                pool.step_out(entries, names.kind, ready.rank, slot);
             }
             if pool.all.is_empty() {
-                self.pools.remove(&spec.pool);
+                self.pools.remove(names.pool);
             }
         }
         if let Some(phase) = old.marks.phase {
             remove(self.phase_mut(phase), entries, slot);
         }
-        if let Some(group) = &spec.group {
+        if let Some(group) = names.group {
             remove_named(&mut self.groups, group, entries, slot);
         }
-        if let Some(session) = &spec.session {
+        if let Some(session) = names.session {
             remove_named(&mut self.sessions, session, entries, slot);
         }
     }
 
     /// A task changed, but not its names nor its place: only what moved is touched.
-    pub(super) fn shift(&mut self, entries: &Entries, slot: Slot, old: &Entry, new: &Entry) {
+    pub(crate) fn shift(&mut self, entries: &Entries, slot: Slot, old: &Entry, new: &Entry) {
         let rank = |ready: &Option<ReadyMark>| ready.map(|ready| ready.rank);
         let (left, joined) = (rank(&old.marks.ready), rank(&new.marks.ready));
         let moved = old.marks.phase != new.marks.phase;
-        if (moved || left != joined)
-            && let Some(pool) = self.pools.get_mut(&new.task.spec.pool)
+        let names = new.names();
+        if left != joined
+            && let Some(pool) = self.pools.get_mut(names.pool)
         {
-            let kind = &new.task.spec.envelope.task_type;
-            if left != joined {
-                left.into_iter().for_each(|rank| pool.step_out(entries, kind, rank, slot));
-                joined.into_iter().for_each(|rank| pool.stand(entries, kind, rank, slot, 0));
-            }
-            if moved {
-                old.marks.phase.into_iter().for_each(|phase| pool.uncount(phase));
-                new.marks.phase.into_iter().for_each(|phase| pool.count(phase));
-            }
+            left.into_iter().for_each(|rank| pool.step_out(entries, names.kind, rank, slot));
+            joined.into_iter().for_each(|rank| pool.stand(entries, names.kind, rank, slot, 0));
         }
         if moved {
             old.marks.phase.into_iter().for_each(|phase| remove(self.phase_mut(phase), entries, slot));
@@ -183,14 +160,14 @@ impl Lists {
             self.unlist_due(old);
             self.list_due(new);
         }
-        if holder(old) != holder(new) {
+        if old.holder() != new.holder() {
             self.let_go(entries, slot, old);
             self.hold(entries, slot, new);
         }
     }
 
     /// A record that is no task enters.
-    pub(super) fn add_other(&mut self, key: &Key, due: &[(DueIndex, Timestamp)]) {
+    pub(crate) fn add_other(&mut self, key: &Key, due: &[(DueIndex, Timestamp)]) {
         self.names.entry(key.kind).or_default().insert(key.name.clone());
         for (index, at) in due {
             self.list((*at, key.kind, Ident::of(&key.name)), *index);
@@ -198,7 +175,7 @@ impl Lists {
     }
 
     /// A record that is no task leaves.
-    pub(super) fn remove_other(&mut self, key: &Key, due: &[(DueIndex, Timestamp)]) {
+    pub(crate) fn remove_other(&mut self, key: &Key, due: &[(DueIndex, Timestamp)]) {
         if let Some(names) = self.names.get_mut(&key.kind) {
             names.remove(&key.name);
             if names.is_empty() {
@@ -210,15 +187,15 @@ impl Lists {
         }
     }
 
-    pub(super) fn phase(&self, phase: Phase) -> &Run<Slot> {
+    pub(crate) fn phase(&self, phase: Phase) -> &Run<Slot> {
         self.phases.get(phase as usize).expect("there is a list for each phase")
     }
 
-    pub(super) fn due(&self, index: DueIndex) -> &Run<DuePlace> {
+    pub(crate) fn due(&self, index: DueIndex) -> &Run<DuePlace> {
         self.due.get(index as usize).expect("there is a list for each due index")
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty() && self.names.is_empty()
     }
 
@@ -244,9 +221,9 @@ impl Lists {
             let id = &new.listed.id;
             self.list((*at, RecordKind::Task, id.clone()), *index);
             if *index == DueIndex::Promote {
-                let spec = &new.task.spec;
-                let pool = self.pools.entry(spec.pool.clone()).or_default();
-                pool.waiting.entry(spec.envelope.task_type.clone()).or_default().insert((*at, id.clone()));
+                let names = new.names();
+                let pool = self.pools.entry(names.pool.clone()).or_default();
+                pool.waiting.entry(names.kind.clone()).or_default().insert((*at, id.clone()));
             }
         }
     }
@@ -255,33 +232,29 @@ impl Lists {
         for (index, at) in &old.marks.due {
             let id = &old.listed.id;
             self.unlist(&(*at, RecordKind::Task, id.clone()), *index);
-            let spec = &old.task.spec;
-            let pool = self.pools.get_mut(&spec.pool).filter(|_| *index == DueIndex::Promote);
+            let names = old.names();
+            let pool = self.pools.get_mut(names.pool).filter(|_| *index == DueIndex::Promote);
             let Some(pool) = pool else { continue };
-            if let Some(waiting) = pool.waiting.get_mut(&spec.envelope.task_type) {
+            if let Some(waiting) = pool.waiting.get_mut(names.kind) {
                 waiting.remove(&(*at, id.clone()));
                 if waiting.is_empty() {
-                    pool.waiting.remove(&spec.envelope.task_type);
+                    pool.waiting.remove(names.kind);
                 }
             }
         }
     }
 
     fn hold(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
-        if let Some(runner) = holder(new) {
+        if let Some(runner) = new.holder() {
             insert(self.held.entry(runner.clone()).or_default(), entries, slot, 0);
         }
     }
 
     fn let_go(&mut self, entries: &Entries, slot: Slot, old: &Entry) {
-        if let Some(runner) = holder(old) {
+        if let Some(runner) = old.holder() {
             remove_named(&mut self.held, runner, entries, slot);
         }
     }
-}
-
-fn holder(entry: &Entry) -> Option<&RunnerId> {
-    entry.task.state.lease.as_ref().filter(|_| entry.marks.held).map(|lease| &lease.holder)
 }
 
 fn insert(run: &mut Run<Slot>, entries: &Entries, slot: Slot, behind: usize) -> usize {

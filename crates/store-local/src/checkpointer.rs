@@ -1,0 +1,141 @@
+//! The checkpointer: one thread that carries what is in the log over to the checkpoint, in large transactions behind everybody's
+//! back, lets go of what need not be in memory, and keeps spare segments at hand.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+
+use ekiden_core::key::Key;
+use ekiden_core::reason::ReasonCode;
+use ekiden_store::StoreError;
+
+use crate::checkpoint::Changed;
+use crate::desk::Frozen;
+use crate::reserve;
+use crate::shared::Shared;
+
+/// 256 tasks that leave memory under one hold of the lock: some 50 µs that a caller may have to wait.
+const LEAVE_AT_ONCE: usize = 256;
+
+/// Runs until the store is closed and the committer is done.
+pub(crate) fn run(shared: &Shared) {
+    loop {
+        let goes_on = rest(shared);
+        if shared.spares.is_wanting()
+            && let Err(error) = shared.spares.prepare()
+        {
+            tracing::warn!(error = crate::committer::with_source(&error), "no spare segment could be made");
+        }
+        if goes_on || shared.options.checkpoint_on_close {
+            match write(shared) {
+                Ok(()) => reserve::keep(shared),
+                Err(error) => recover(shared, &error),
+            }
+        }
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+/// Waits for the time of the next checkpoint, or until one is wanted. False when the store is no longer open.
+fn rest(shared: &Shared) -> bool {
+    let mut desk = shared.desk();
+    let mut waited = false;
+    while desk.is_running() {
+        if desk.is_checkpoint_wanted(&shared.options) || shared.spares.is_wanting() && waited {
+            return true;
+        }
+        if waited && desk.is_checkpoint_due() {
+            return true;
+        }
+        desk = shared.wait_for_upkeep(desk, shared.options.checkpoint_every);
+        waited = true;
+    }
+    false
+}
+
+/// Writes one checkpoint and lets go of what it has.
+pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
+    let _one_at_a_time = shared.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+    let (frozen, wait) = {
+        let mut desk = shared.desk();
+        if desk.has_failed() {
+            return Ok(());
+        }
+        let frozen = desk.freeze();
+        let wait = frozen.as_ref().and_then(|frozen| desk.wait_for(frozen.revision));
+        (frozen, wait)
+    };
+    // The checkpoint never runs ahead of the log.
+    match wait.map(tokio::sync::oneshot::Receiver::blocking_recv) {
+        None | Some(Ok(Ok(()))) => {}
+        Some(Ok(Err(_)) | Err(_)) => return Ok(()),
+    }
+    let Some(frozen) = frozen else {
+        let visitors = shared.desk().take_visitors();
+        leave(shared, visitors);
+        return Ok(());
+    };
+    shared.checkpoint.write(&frozen.changes, frozen.sequence, frozen.revision)?;
+    shared.is_checkpoint_full.store(false, Ordering::Relaxed);
+    let visitors = {
+        let mut desk = shared.desk();
+        desk.thaw();
+        desk.take_visitors()
+    };
+    shared.room.notify_waiters();
+    shared.log().release(frozen.sequence);
+    leave(shared, written(&frozen));
+    leave(shared, visitors);
+    Ok(())
+}
+
+/// The tasks that were written, youngest first: what is oldest will be claimed first, and stays in memory if it can.
+fn written(frozen: &Frozen) -> Vec<(Key, u64)> {
+    let tasks = frozen.changes.iter().filter_map(|(key, changed)| match changed {
+        Changed::Put { stamp, .. } => Some((key.clone(), stamp.revision)),
+        Changed::Gone { .. } => None,
+    });
+    let mut tasks: Vec<_> = tasks.collect();
+    tasks.sort_unstable_by(|one, other| other.cmp(one));
+    tasks
+}
+
+/// Tasks that rest leave memory, and bodies too when there are too many.
+fn leave(shared: &Shared, tasks: Vec<(Key, u64)>) {
+    for some in tasks.chunks(LEAVE_AT_ONCE) {
+        let mut desk = shared.desk();
+        desk.generation += 1;
+        for (key, revision) in some {
+            if !desk.shelf.let_rest(key, *revision) && desk.shelf.bytes_here() > shared.options.memory_bytes {
+                desk.shelf.put_away(key, *revision);
+            }
+        }
+    }
+}
+
+/// A checkpoint that failed is tried again: the log has everything.
+fn recover(shared: &Shared, error: &StoreError) {
+    tracing::warn!(%error, "the checkpoint could not be written and is tried again");
+    let is_full = error.code() == ReasonCode::StoreFull;
+    shared.is_checkpoint_full.store(is_full, Ordering::Relaxed);
+    if is_full {
+        reserve::spend(shared);
+    }
+    // redb takes nothing more after an I/O error.
+    if let Err(error) = shared.checkpoint.reopen() {
+        tracing::error!(%error, "the checkpoint could not be opened again");
+    }
+    shared.desk().forget_snapshot();
+}
+
+/// Starts the thread. It ends after the committer.
+pub(crate) fn start(shared: Arc<Shared>, committer: thread::JoinHandle<()>) -> std::io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name("ekiden-checkpoint".to_owned()).spawn(move || {
+        run(&shared);
+        // A panic there was printed there; the store then has failed in any case.
+        let _ = committer.join();
+        shared.leave_folder();
+    })
+}

@@ -1,0 +1,126 @@
+//! Changes: what the log holds, one behind another. A change of state does not repeat the spec.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ekiden_core::id::Namespace;
+use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::record::Record;
+use ekiden_core::task::{Spec, State};
+use ekiden_store::shelf::{Put, Stamp};
+
+use super::reader::{put_stamp, put_text};
+use super::{Reader, Unreadable, kind_of, number_of, put_other, put_sized, put_spec, read_other, read_value};
+
+/// What became of a record.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// It is gone.
+    Deleted(Key, u64),
+    /// A record that is no task is this.
+    Other(Key, Stamp, Record),
+    /// A task is this.
+    Task(Key, Stamp, Spec, State),
+    /// A task has this state, and the spec that it had.
+    State(Key, Stamp, State),
+}
+
+const DELETED: u8 = 1;
+const OTHER: u8 = 2;
+const TASK: u8 = 3;
+const STATE: u8 = 4;
+
+pub(crate) fn write_delete(key: &Key, revision: u64, into: &mut Vec<u8>) {
+    into.push(DELETED);
+    write_key(key, into);
+    into.extend_from_slice(&revision.to_le_bytes());
+}
+
+pub(crate) fn write_put(put: &Put<'_>, into: &mut Vec<u8>) {
+    let begin = |what: u8, into: &mut Vec<u8>| {
+        into.push(what);
+        write_key(put.key, into);
+        put_stamp(&put.stamp, into);
+    };
+    match put.record {
+        Record::Task(task) if put.same_spec => {
+            begin(STATE, into);
+            put_sized(&task.state, into);
+        }
+        Record::Task(task) => {
+            begin(TASK, into);
+            put_sized(&task.state, into);
+            put_spec(&task.spec, into);
+            let payload = &task.spec.envelope.payload;
+            into.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
+            into.extend_from_slice(payload);
+        }
+        record => {
+            begin(OTHER, into);
+            let mut value = Vec::new();
+            put_other(record, &mut value);
+            into.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
+            into.extend_from_slice(&value);
+        }
+    }
+}
+
+/// The changes of one batch.
+pub(crate) struct ChangeReader<'a>(Reader<'a>);
+
+impl<'a> ChangeReader<'a> {
+    pub(crate) const fn new(batch: &'a [u8]) -> Self {
+        Self(Reader::new(batch))
+    }
+}
+
+impl Iterator for ChangeReader<'_> {
+    type Item = Result<Change, Unreadable>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let change = read_change(&mut self.0);
+        if change.is_err() {
+            // What follows cannot be told apart any more.
+            self.0.rest();
+        }
+        Some(change)
+    }
+}
+
+fn read_change(reader: &mut Reader<'_>) -> Result<Change, Unreadable> {
+    let what = reader.u8()?;
+    let key = read_key(reader)?;
+    if what == DELETED {
+        return Ok(Change::Deleted(key, reader.u64()?));
+    }
+    let stamp = reader.stamp()?;
+    match what {
+        OTHER => {
+            let record = read_other(key.kind, reader.sized()?)?;
+            Ok(Change::Other(key, stamp, record))
+        }
+        TASK if key.kind == RecordKind::Task => {
+            let state = read_value(reader.sized()?)?;
+            let mut spec: Spec = read_value(reader.sized()?)?;
+            spec.envelope.payload = Bytes::copy_from_slice(reader.sized()?);
+            Ok(Change::Task(key, stamp, spec, state))
+        }
+        STATE if key.kind == RecordKind::Task => Ok(Change::State(key, stamp, read_value(reader.sized()?)?)),
+        other => Err(Unreadable::Content(format!("no change has the number {other}"))),
+    }
+}
+
+fn write_key(key: &Key, into: &mut Vec<u8>) {
+    into.push(number_of(key.kind));
+    put_text(key.namespace.as_str(), into);
+    put_text(&key.name, into);
+}
+
+fn read_key(reader: &mut Reader<'_>) -> Result<Key, Unreadable> {
+    let kind = kind_of(reader.u8()?)?;
+    let namespace = Namespace::new(reader.text()?).map_err(|refusal| Unreadable::Content(refusal.to_string()))?;
+    Ok(Key { kind, namespace, name: Arc::from(reader.text()?) })
+}

@@ -1,0 +1,122 @@
+//! The committer: one thread that writes what callers left at the desk, syncs once for all of them, and tells them. While it
+//! syncs, callers fill the next batch; a caller that is alone waits for one sync and nothing else.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ekiden_store::StoreError;
+use tokio::sync::oneshot;
+
+use crate::desk::{Batch, send};
+use crate::log::LogError;
+use crate::shared::Shared;
+
+/// 100 ms: how soon a full disk is tried again.
+const RETRY_FULL: Duration = Duration::from_millis(100);
+
+/// 16 times: whoever was just answered usually comes again at once, and a batch that waits for them saves a sync. Yielding costs
+/// nothing when nobody else wants to run.
+const YIELDS_MAX: usize = 16;
+
+/// Runs until the store is closed and everything is written, or until a write fails.
+pub(crate) fn run(shared: &Shared) {
+    let mut served = 0;
+    loop {
+        gather(shared, served);
+        let Some(batch) = next_batch(shared) else { return };
+        let Some(told) = write(shared, batch) else { return };
+        served = told;
+    }
+}
+
+/// Lets callers who were answered together come back together.
+fn gather(shared: &Shared, served: usize) {
+    let mut waiting = 0;
+    for _ in 0..YIELDS_MAX {
+        let now = shared.desk().waiting();
+        if now >= served || (waiting > 0 && now == waiting) {
+            return;
+        }
+        waiting = now;
+        thread::yield_now();
+    }
+}
+
+/// Waits for something to write; `None` when there will be nothing any more.
+fn next_batch(shared: &Shared) -> Option<Batch> {
+    let mut desk = shared.desk();
+    loop {
+        if let Some(batch) = desk.take_batch() {
+            return Some(batch);
+        }
+        if !desk.is_running() {
+            return None;
+        }
+        desk = shared.wait_for_work(desk);
+    }
+}
+
+/// Writes a batch and tells everybody; how many, or `None` if it failed.
+fn write(shared: &Shared, batch: Batch) -> Option<usize> {
+    match append(shared, &batch) {
+        Ok(()) => {
+            let told = shared.desk().settle(batch.revision);
+            let count = told.len();
+            tell(told);
+            send(&shared.hints, batch.hints);
+            shared.desk().reuse(batch.bytes);
+            Some(count)
+        }
+        Err(error) => {
+            tracing::error!(%error, "the log failed, and the store takes nothing more until it is opened again");
+            let why = with_source(&error);
+            shared.desk().fail(&why, batch.revision);
+            shared.wake_all();
+            None
+        }
+    }
+}
+
+/// One write, one sync. A disk without room is waited for: nothing was written, and the batch is as good as before.
+fn append(shared: &Shared, batch: &Batch) -> Result<(), LogError> {
+    loop {
+        let mut log = shared.log();
+        match log.append(&batch.bytes) {
+            Ok(sequence) => {
+                debug_assert_eq!(sequence, batch.sequence, "the desk counts batches as the log does");
+                return log.sync();
+            }
+            Err(LogError::NoSpace { .. }) if shared.desk().is_running() => {
+                drop(log);
+                shared.set_exhausted(true);
+                shared.want_upkeep();
+                thread::sleep(RETRY_FULL);
+            }
+            Err(error) => return Err(error),
+        }
+        shared.set_exhausted(false);
+    }
+}
+
+fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>) {
+    for waiter in waiters {
+        // Whoever went away does not need the answer.
+        let _ = waiter.send(Ok(()));
+    }
+}
+
+pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// Starts the thread.
+pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name("ekiden-commit".to_owned()).spawn(move || {
+        run(&shared);
+        shared.wake_all();
+    })
+}

@@ -1,0 +1,391 @@
+//! What is behind the store's one lock: the index, what waits to be written to the log, and what waits for the checkpoint.
+//! Everything here is quick: no file is touched under the lock but for reading a task that a claim needs.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ekiden_core::commit::{Action, Expect};
+use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::record::Record;
+use ekiden_core::task::Task;
+use ekiden_store::shelf::{Look, Put, Scribe, Shelf, Stamp};
+use ekiden_store::{Happened, Hint, Op, Outcome, StoreError};
+use tokio::sync::{broadcast, oneshot};
+
+use crate::Options;
+use crate::checkpoint::{Changed, Changes, Checkpoint, Snapshot};
+use crate::codec::{write_delete, write_put};
+use crate::error;
+
+/// Everything behind the lock.
+pub(crate) struct Desk {
+    pub(crate) shelf: Shelf,
+    /// Batches that wait for the committer; changes go into the last one.
+    pending: VecDeque<Batch>,
+    /// The sequence number that the next new batch will have.
+    next_sequence: u64,
+    /// A buffer that was used before.
+    buffer: Vec<u8>,
+    /// Who waits until a revision is durable, in the order of revisions.
+    waiters: VecDeque<(u64, oneshot::Sender<Result<(), StoreError>>)>,
+    /// Everything up to this revision is durable.
+    durable: u64,
+    /// What changed since the last checkpoint began.
+    changes: Changes,
+    /// About how many bytes they hold.
+    changes_bytes: usize,
+    /// What the checkpoint that is being written will hold.
+    writing: Option<Frozen>,
+    /// Tasks that rested and were looked at, but did not change: they go again with the next checkpoint.
+    visitors: Vec<(Key, u64)>,
+    /// A view of the latest checkpoint, kept until the next.
+    snapshot: Option<Arc<Snapshot>>,
+    /// Rises whenever something may have left the index.
+    pub(crate) generation: u64,
+    pub(crate) status: Status,
+}
+
+/// Whether the store takes requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Open,
+    Closed,
+    /// A write or sync failed; nobody knows what is on disk.
+    Failed(String),
+}
+
+/// Changes on their way to the log, written and synced together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) hints: Vec<Hint>,
+    /// The latest revision among them.
+    pub(crate) revision: u64,
+    /// The sequence number that the log will give it.
+    pub(crate) sequence: u64,
+}
+
+/// What a checkpoint will hold when it is written.
+#[derive(Clone)]
+pub(crate) struct Frozen {
+    pub(crate) changes: Arc<Changes>,
+    /// The last batch of the log that has some of it.
+    pub(crate) sequence: u64,
+    /// The latest revision among it.
+    pub(crate) revision: u64,
+    bytes: usize,
+}
+
+/// 4 MiB: a batch that has so much takes no further op, so that one sync never waits for long.
+const BATCH_FULL: usize = 4 << 20;
+
+impl Desk {
+    /// `changes` are what the log has and the checkpoint has not; the next batch gets this sequence number.
+    pub(crate) fn new(shelf: Shelf, changes: Changes, next_sequence: u64) -> Self {
+        let durable = shelf.revision();
+        let changes_bytes = changes.values().map(bytes_of).sum();
+        Self {
+            shelf,
+            pending: VecDeque::new(),
+            next_sequence,
+            buffer: Vec::new(),
+            waiters: VecDeque::new(),
+            durable,
+            changes,
+            changes_bytes,
+            writing: None,
+            visitors: Vec::new(),
+            snapshot: None,
+            generation: 0,
+            status: Status::Open,
+        }
+    }
+
+    /// Refuses everything once the store was closed or failed.
+    pub(crate) fn is_open(&self) -> Result<(), StoreError> {
+        match &self.status {
+            Status::Open => Ok(()),
+            Status::Closed => Err(StoreError::closed()),
+            Status::Failed(why) => Err(error::failed(why, Happened::NotApplied)),
+        }
+    }
+
+    /// Carries out an op in the index, and notes what has to be written.
+    pub(crate) fn carry_out(&mut self, op: Op, hints: &broadcast::Sender<Hint>, checkpoint: &Checkpoint) -> Outcome {
+        if self.pending.back().is_none_or(|batch| batch.bytes.len() >= BATCH_FULL) {
+            self.begin_batch();
+        }
+        let snapshot = self.snapshot.take();
+        let mut journal = Journal {
+            batch: self.pending.back_mut().expect("there is a batch with room"),
+            changes: &mut self.changes,
+            changes_bytes: &mut self.changes_bytes,
+            writing: self.writing.as_ref().map(|frozen| frozen.changes.as_ref()),
+            heard: hints.receiver_count() > 0,
+            snapshot,
+            checkpoint,
+        };
+        let outcome = self.shelf.carry_out(op, &mut journal);
+        self.snapshot = journal.snapshot;
+        outcome
+    }
+
+    /// A view of the latest checkpoint.
+    pub(crate) fn snapshot(&mut self, checkpoint: &Checkpoint) -> Result<Arc<Snapshot>, StoreError> {
+        if let Some(snapshot) = &self.snapshot {
+            return Ok(snapshot.clone());
+        }
+        let snapshot = Arc::new(checkpoint.snapshot()?);
+        self.snapshot = Some(snapshot.clone());
+        Ok(snapshot)
+    }
+
+    /// A new checkpoint is there.
+    pub(crate) fn forget_snapshot(&mut self) {
+        self.snapshot = None;
+        self.generation += 1;
+    }
+
+    /// What is known of a key without a look at the checkpoint; `None` if only the checkpoint can tell.
+    pub(crate) fn look(&self, key: &Key) -> Option<Look> {
+        match self.shelf.look(key) {
+            Look::Nothing if key.kind == RecordKind::Task && self.gone(key).is_none() => None,
+            look => Some(look),
+        }
+    }
+
+    /// The number of a deletion that the checkpoint does not have yet.
+    pub(crate) fn gone(&self, key: &Key) -> Option<u64> {
+        let found = self.changes.get(key).or_else(|| self.writing.as_ref()?.changes.get(key));
+        if let Some(Changed::Gone { revision }) = found { Some(*revision) } else { None }
+    }
+
+    /// The keys of tasks that a commit names and that only the checkpoint may know.
+    pub(crate) fn missing(&self, ops: &[Op]) -> Vec<Key> {
+        let commits = ops.iter().filter_map(|op| if let Op::Commit(commit) = op { Some(commit) } else { None });
+        let keys = commits.flat_map(|commit| commit.writes()).map(|write| &write.key);
+        keys.filter(|key| key.kind == RecordKind::Task && self.look(key).is_none()).cloned().collect()
+    }
+
+    /// Takes in tasks that rested.
+    pub(crate) fn wake(&mut self, found: Vec<(Key, Arc<Task>, Stamp)>) {
+        for (key, task, stamp) in found {
+            self.shelf.wake(&key, task, stamp);
+            self.visitors.push((key, stamp.revision));
+        }
+    }
+
+    /// Waits until a revision is durable; `None` if it is.
+    pub(crate) fn wait_for(&mut self, revision: u64) -> Option<oneshot::Receiver<Result<(), StoreError>>> {
+        if revision <= self.durable {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.waiters.push_back((self.shelf.revision(), sender));
+        Some(receiver)
+    }
+
+    /// Everything up to this revision is durable. Gives whom to tell.
+    pub(crate) fn settle(&mut self, revision: u64) -> Vec<oneshot::Sender<Result<(), StoreError>>> {
+        self.durable = self.durable.max(revision);
+        let count = self.waiters.partition_point(|(waits_for, _)| *waits_for <= revision);
+        self.waiters.drain(..count).map(|(_, waiter)| waiter).collect()
+    }
+
+    /// A write failed: what was on its way is unknown, what was not is not applied, and nothing more is taken.
+    pub(crate) fn fail(&mut self, why: &str, unknown_upto: u64) {
+        if self.status == Status::Open {
+            self.status = Status::Failed(why.to_owned());
+        }
+        for (revision, waiter) in self.waiters.drain(..) {
+            let happened = if revision <= unknown_upto { Happened::Unknown } else { Happened::NotApplied };
+            // Whoever went away does not need the answer.
+            let _ = waiter.send(Err(error::failed(why, happened)));
+        }
+        self.pending.clear();
+    }
+
+    /// Takes requests no more; what is pending is still written.
+    pub(crate) fn close(&mut self) -> Result<(), StoreError> {
+        self.is_open()?;
+        self.status = Status::Closed;
+        Ok(())
+    }
+
+    /// Whether the threads have something to wait for.
+    pub(crate) fn is_running(&self) -> bool {
+        self.status == Status::Open
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.status, Status::Failed(_))
+    }
+
+    /// Whether nothing waits for the committer.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.iter().all(|batch| batch.bytes.is_empty())
+    }
+
+    /// How many callers wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// The next batch to write.
+    pub(crate) fn take_batch(&mut self) -> Option<Batch> {
+        if self.is_idle() { None } else { self.pending.pop_front() }
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn reuse(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() > self.buffer.capacity() && buffer.capacity() <= BATCH_FULL {
+            buffer.clear();
+            self.buffer = buffer;
+        }
+    }
+
+    /// Whether new tasks have to wait for the checkpoint.
+    pub(crate) fn is_behind(&self, options: &Options) -> bool {
+        let writing = self.writing.as_ref().map_or(0, |frozen| frozen.bytes);
+        self.is_running() && self.changes_bytes + writing > options.unwritten_bytes_max
+    }
+
+    /// Whether a checkpoint should not wait for its time.
+    pub(crate) fn is_checkpoint_wanted(&self, options: &Options) -> bool {
+        self.writing.is_none() && self.changes_bytes > options.unwritten_bytes_max / 4
+    }
+
+    /// Whether a checkpoint would write anything or let visitors go.
+    pub(crate) fn is_checkpoint_due(&self) -> bool {
+        self.writing.is_some() || !self.changes.is_empty() || !self.visitors.is_empty()
+    }
+
+    fn begin_batch(&mut self) {
+        let bytes = std::mem::take(&mut self.buffer);
+        self.pending.push_back(Batch { bytes, sequence: self.next_sequence, ..Batch::default() });
+        self.next_sequence += 1;
+    }
+
+    /// What the next checkpoint has to write: what an earlier one could not, or what changed since. Later changes go into
+    /// later batches, so that a batch is in the checkpoint as a whole or not at all.
+    pub(crate) fn freeze(&mut self) -> Option<Frozen> {
+        if self.writing.is_none() && !self.changes.is_empty() {
+            if self.pending.back().is_none_or(|batch| !batch.bytes.is_empty()) {
+                self.begin_batch();
+            }
+            let changes = Arc::new(std::mem::take(&mut self.changes));
+            let (sequence, revision) = (self.next_sequence - 2, self.shelf.revision());
+            let bytes = std::mem::take(&mut self.changes_bytes);
+            self.writing = Some(Frozen { changes, sequence, revision, bytes });
+        }
+        self.writing.clone()
+    }
+
+    /// The checkpoint has what was frozen.
+    pub(crate) fn thaw(&mut self) {
+        self.writing = None;
+        self.forget_snapshot();
+    }
+
+    pub(crate) fn take_visitors(&mut self) -> Vec<(Key, u64)> {
+        std::mem::take(&mut self.visitors)
+    }
+}
+
+/// About how many bytes a change takes in memory and will take in the checkpoint.
+fn bytes_of(changed: &Changed) -> usize {
+    match changed {
+        Changed::Put { record: Record::Task(task), .. } => 1_024 + task.spec.envelope.payload.len(),
+        Changed::Put { .. } | Changed::Gone { .. } => 256,
+    }
+}
+
+/// Writes down what the index does.
+struct Journal<'a> {
+    batch: &'a mut Batch,
+    changes: &'a mut Changes,
+    changes_bytes: &'a mut usize,
+    writing: Option<&'a Changes>,
+    heard: bool,
+    snapshot: Option<Arc<Snapshot>>,
+    checkpoint: &'a Checkpoint,
+}
+
+impl Journal<'_> {
+    fn hint(&mut self, hint: impl FnOnce() -> Hint) {
+        if self.heard {
+            self.batch.hints.push(hint());
+        }
+    }
+
+    fn note(&mut self, key: &Key, changed: Changed) {
+        *self.changes_bytes += bytes_of(&changed);
+        match self.changes.get_mut(key) {
+            Some(old) => {
+                *self.changes_bytes -= bytes_of(old);
+                *old = changed;
+            }
+            None => drop(self.changes.insert(key.clone(), changed)),
+        }
+    }
+}
+
+impl Scribe for Journal<'_> {
+    fn put(&mut self, put: Put<'_>) {
+        write_put(&put, &mut self.batch.bytes);
+        self.batch.revision = put.stamp.revision;
+        // The checkpoint needs a spec that it has not seen, even if it came with an earlier change.
+        let unseen = |changes: &Changes| matches!(changes.get(put.key), Some(Changed::Put { spec: true, .. }));
+        let spec = !put.same_spec || unseen(self.changes) || self.writing.is_some_and(unseen);
+        self.note(put.key, Changed::Put { record: put.record.clone(), stamp: put.stamp, spec });
+        if put.ready {
+            self.hint(|| Hint::Ready(put.key.namespace.clone()));
+        }
+        self.hint(|| Hint::Changed(put.key.clone()));
+    }
+
+    fn deleted(&mut self, key: &Key, revision: u64) {
+        write_delete(key, revision, &mut self.batch.bytes);
+        self.batch.revision = revision;
+        self.note(key, Changed::Gone { revision });
+        self.hint(|| Hint::Changed(key.clone()));
+    }
+
+    fn fetch(&mut self, key: &Key) -> Option<Arc<Task>> {
+        let fetched = match &self.snapshot {
+            Some(snapshot) => snapshot.task(key),
+            None => self.checkpoint.snapshot().and_then(|snapshot| {
+                let task = snapshot.task(key);
+                self.snapshot = Some(Arc::new(snapshot));
+                task
+            }),
+        };
+        fetched
+            .inspect_err(|error| tracing::error!(%key, %error, "a task cannot be read and was passed over"))
+            .ok()
+            .flatten()
+            .map(|(task, _)| task)
+    }
+}
+
+/// Whether an op brings a new task: what has to wait or is refused when room is short.
+pub(crate) fn is_growth(op: &Op) -> bool {
+    let Op::Commit(commit) = op else { return false };
+    commit
+        .writes()
+        .iter()
+        .any(|write| write.expect == Expect::Absent && matches!(&write.action, Action::Put(Record::Task(_), _)))
+}
+
+/// Whether an op names a record.
+pub(crate) fn names(op: &Op, key: &Key) -> bool {
+    matches!(op, Op::Commit(commit) if commit.writes().iter().any(|write| write.key == *key))
+}
+
+/// Gives hints to whoever listens.
+pub(crate) fn send(hints: &broadcast::Sender<Hint>, heard: Vec<Hint>) {
+    for hint in heard {
+        // Nobody listening any more is as good as nobody listening.
+        let _ = hints.send(hint);
+    }
+}

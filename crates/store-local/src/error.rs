@@ -1,0 +1,54 @@
+//! What can go wrong below, in the words of the contract. The drivers' own errors end here.
+
+use std::io;
+use std::path::Path;
+
+use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_store::{Happened, StoreError};
+
+use crate::codec::Unreadable;
+use crate::disk;
+
+/// Something stored cannot be read; `place` says where it is.
+pub(crate) fn damaged(place: impl ToString, what: impl ToString) -> StoreError {
+    StoreError::invalid(Refusal::new(ReasonCode::StoreDamaged).with("place", place).with("why", what))
+}
+
+/// A record's bytes are no record.
+pub(crate) fn unreadable(place: impl ToString, error: &Unreadable) -> StoreError {
+    match error {
+        Unreadable::TooNew { version } => {
+            StoreError::invalid(Refusal::new(ReasonCode::RecordTooNew).with("place", place).with("version", version))
+        }
+        Unreadable::Short | Unreadable::Checksum | Unreadable::Content(_) => damaged(place, error),
+    }
+}
+
+/// A file could not be used, and nothing was written.
+pub(crate) fn io(path: &Path, error: io::Error) -> StoreError {
+    let code = if disk::is_full(&error) { ReasonCode::StoreFull } else { ReasonCode::StoreUnavailable };
+    let refusal = Refusal::new(code).with("path", path.display()).with("why", &error);
+    StoreError { happened: Happened::NotApplied, retryable: true, refusal, source: None }.because(error)
+}
+
+/// The folder belongs to another process.
+pub(crate) fn in_use(path: &Path) -> StoreError {
+    StoreError::invalid(Refusal::new(ReasonCode::StoreInUse).with("path", path.display()))
+}
+
+/// The folder was written by a newer version.
+pub(crate) fn too_new(path: &Path, format: u64) -> StoreError {
+    StoreError::invalid(Refusal::new(ReasonCode::StoreTooNew).with("path", path.display()).with("format", format))
+}
+
+/// The disk is full; nothing was written.
+pub(crate) fn full(path: &Path) -> StoreError {
+    let refusal = Refusal::new(ReasonCode::StoreFull).with("path", path.display());
+    StoreError { happened: Happened::NotApplied, retryable: true, refusal, source: None }
+}
+
+/// A write or sync failed, and the store takes nothing more until it is opened again.
+pub(crate) fn failed(why: &str, happened: Happened) -> StoreError {
+    let refusal = Refusal::new(ReasonCode::StoreFailed).with("why", why);
+    StoreError { happened, retryable: false, refusal, source: None }
+}

@@ -1,0 +1,128 @@
+//! Listings over what is in memory and what rests in the checkpoint, merged in one order.
+
+use ekiden_core::limits;
+use ekiden_core::record::Versioned;
+use ekiden_store::shelf::{Candidate, Listed, Look, Scan, cursor_of, parse_cursor};
+use ekiden_store::{DueEntry, DueQuery, ListOrder, Page, StoreError, TaskQuery};
+
+use crate::checkpoint::Snapshot;
+use crate::shared::{Shared, Wait};
+
+/// A page of tasks.
+pub(crate) fn tasks(shared: &Shared, query: &TaskQuery) -> Result<(Page<Versioned>, Wait), StoreError> {
+    let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
+    loop {
+        let (scan, snapshot, generation) = {
+            let mut desk = shared.desk();
+            desk.is_open()?;
+            (desk.shelf.scan(query, after.as_ref()), desk.snapshot(&shared.checkpoint)?, desk.generation)
+        };
+        // Without the lock: this reads the disk.
+        let resting = snapshot.places(&query.filter, query.order, after.as_ref())?;
+        let mut desk = shared.desk();
+        if desk.generation != generation {
+            // Something may have gone to rest between the two looks, and be in neither.
+            continue;
+        }
+        let mut merged = Merged::new(query, scan, resting.more, resting.places.last().cloned());
+        for place in resting.places {
+            let key = place.key(&query.filter.namespace);
+            match desk.look(&key) {
+                // Deleted, but the checkpoint does not know yet.
+                Some(Look::Nothing) => {}
+                Some(Look::Here(task)) => merged.add_if_matching(query, place, task),
+                Some(Look::Away) | None => merged.add(Candidate { listed: place, task: None }),
+            }
+        }
+        let revision = desk.shelf.revision();
+        let wait = desk.wait_for(revision);
+        drop(desk);
+        return Ok((merged.page(query, &snapshot)?, wait));
+    }
+}
+
+/// Candidates of both sources, up to the place that both have been read to.
+struct Merged {
+    found: Vec<Candidate>,
+    /// What is behind this place was not read.
+    horizon: Option<Listed>,
+}
+
+impl Merged {
+    fn new(query: &TaskQuery, scan: Scan, more_rest: bool, last_resting: Option<Listed>) -> Self {
+        let here = scan.last.filter(|_| scan.more);
+        let resting = last_resting.filter(|_| more_rest);
+        let horizon = match (here, resting) {
+            (Some(here), Some(resting)) if before(query.order, &here, &resting) => Some(here),
+            (Some(_), Some(resting)) => Some(resting),
+            (here, resting) => here.or(resting),
+        };
+        Self { found: scan.found, horizon }
+    }
+
+    fn add_if_matching(&mut self, query: &TaskQuery, listed: Listed, task: Versioned) {
+        if task.record.as_task().is_some_and(|task| query.filter.matches(task)) {
+            self.add(Candidate { listed, task: Some(task) });
+        }
+    }
+
+    fn add(&mut self, candidate: Candidate) {
+        self.found.push(candidate);
+    }
+
+    fn page(mut self, query: &TaskQuery, snapshot: &Snapshot) -> Result<Page<Versioned>, StoreError> {
+        match query.order {
+            ListOrder::OldestFirst => self.found.sort_by(|one, other| one.listed.cmp(&other.listed)),
+            ListOrder::NewestFirst => self.found.sort_by(|one, other| other.listed.cmp(&one.listed)),
+        }
+        self.found.dedup_by(|one, other| one.listed == other.listed);
+        let horizon = self.horizon;
+        let within = |listed: &Listed| horizon.as_ref().is_none_or(|end| !before(query.order, end, listed));
+        let mut candidates = self.found.into_iter().filter(|candidate| within(&candidate.listed)).peekable();
+        let (mut items, mut last, mut read) = (Vec::new(), None, 0);
+        while items.len() < query.limit && read < limits::PAGE_SCAN_MAX {
+            let Some(candidate) = candidates.next() else { break };
+            read += 1;
+            let task = match candidate.task {
+                Some(task) => Some(task),
+                None => snapshot.versioned(&candidate.listed.key(&query.filter.namespace))?,
+            };
+            let matching = task.filter(|task| task.record.as_task().is_some_and(|task| query.filter.matches(task)));
+            items.extend(matching);
+            last = Some(candidate.listed);
+        }
+        let cursor = if candidates.peek().is_some() { last } else { horizon };
+        Ok(Page { items, cursor: cursor.map(|place| cursor_of(&place)) })
+    }
+}
+
+/// Whether one place comes before another in a listing.
+fn before(order: ListOrder, one: &Listed, other: &Listed) -> bool {
+    match order {
+        ListOrder::OldestFirst => one < other,
+        ListOrder::NewestFirst => one > other,
+    }
+}
+
+/// What is due, oldest first.
+pub(crate) fn due(shared: &Shared, query: &DueQuery) -> Result<(Vec<DueEntry>, Wait), StoreError> {
+    loop {
+        let (mut due, snapshot, generation) = {
+            let mut desk = shared.desk();
+            desk.is_open()?;
+            (desk.shelf.due(query), desk.snapshot(&shared.checkpoint)?, desk.generation)
+        };
+        // Twice as many, because some may be here again or gone.
+        let resting = snapshot.due(&query.namespace, query.index, query.until, query.limit.saturating_mul(2))?;
+        let mut desk = shared.desk();
+        if desk.generation != generation {
+            continue;
+        }
+        due.extend(resting.into_iter().filter(|entry| desk.look(&entry.key).is_none()));
+        due.sort_by(|one, other| (one.at, &one.key).cmp(&(other.at, &other.key)));
+        due.truncate(query.limit);
+        let revision = desk.shelf.revision();
+        let wait = desk.wait_for(revision);
+        return Ok((due, wait));
+    }
+}

@@ -1,0 +1,232 @@
+//! Spare segments: files of full length whose blocks are taken and written, so that an append overwrites and neither waits
+//! for the file system nor finds the disk full. Made anew, or from segments that were released. Any thread may prepare
+//! them while the log appends.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::LogOptions;
+use super::error::LogError;
+use super::segment::{Closed, Name};
+use crate::disk::{self, Disk, How};
+
+/// The log's stock of files. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Spares {
+    shared: Arc<Shared>,
+}
+
+/// Whether the log can go on when the disk is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reserve {
+    /// As many spares as are wanted.
+    Kept,
+    /// The disk has no room for the spares that are wanted. What is there can still be used.
+    Short,
+}
+
+#[derive(Debug)]
+struct Shared {
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    options: LogOptions,
+    /// Held by whoever makes or recycles files. Taken before the shelf, never after.
+    work: Mutex<()>,
+    shelf: Mutex<Shelf>,
+    poisoned: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    /// Ready for use: content, length and name are durable.
+    ready: Vec<Name>,
+    /// Segments that nobody needs, which still have their old names.
+    released: Vec<(Name, u64)>,
+    /// The number of the next file that is made.
+    next: u64,
+    /// The latest attempt to fill the stock failed.
+    is_short: bool,
+}
+
+impl Spares {
+    pub(super) fn new(disk: Arc<dyn Disk>, folder: &Path, options: LogOptions) -> Self {
+        let (work, shelf, poisoned) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { disk, folder: folder.to_owned(), options, work, shelf, poisoned }) }
+    }
+
+    /// Recycles what was released and fills the stock. Slow (it may write and sync whole segments); appends go on
+    /// meanwhile, but for one that needs a new segment while there is no spare. After `Short`, try again later.
+    pub fn prepare(&self) -> Result<Reserve, LogError> {
+        let _work = self.shared.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let prepared = self.shared.fill(self.shared.options.spares_wanted);
+        // Whatever kept the spare from being made: without it the log cannot promise to go on.
+        self.shared.shelf().is_short = !matches!(prepared, Ok(Reserve::Kept));
+        prepared
+    }
+
+    /// False from the moment that a spare could not be made until one could: take no new work in, only finish what is there.
+    pub fn has_reserve(&self) -> bool {
+        !self.shared.shelf().is_short
+    }
+
+    /// Whether [`prepare`](Self::prepare) has something to do.
+    pub fn is_wanting(&self) -> bool {
+        let shelf = self.shared.shelf();
+        shelf.is_short || !shelf.released.is_empty() || shelf.ready.len() < self.shared.options.spares_wanted
+    }
+
+    /// How many spares are ready for use.
+    pub fn ready(&self) -> usize {
+        self.shared.shelf().ready.len()
+    }
+
+    /// A file of one segment's length, made now if there is none.
+    pub(super) fn take(&self) -> Result<Name, LogError> {
+        if let Some(spare) = self.shared.shelf().ready.pop() {
+            return Ok(spare);
+        }
+        let _work = self.shared.work.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever worked while we waited may have made one; otherwise one is wanted now, whatever is wanted in general.
+        if self.shared.fill(1)? == Reserve::Short {
+            self.shared.shelf().is_short = true;
+        }
+        let spare = self.shared.shelf().ready.pop();
+        spare.ok_or_else(|| self.no_space())
+    }
+
+    /// A file made to measure, for a batch that is larger than a segment.
+    pub(super) fn make(&self, bytes: u64) -> Result<Name, LogError> {
+        let _work = self.shared.work.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.draft(bytes)?.ok_or_else(|| self.no_space())
+    }
+
+    /// Takes segments back that nobody needs any more. Does no I/O: that is left to whoever prepares.
+    pub(super) fn release(&self, segments: impl IntoIterator<Item = Closed>) {
+        let segments = segments.into_iter().map(|segment| (Name::Segment(segment.first), segment.bytes));
+        self.shared.shelf().released.extend(segments);
+    }
+
+    /// Takes in a spare that an earlier process left behind, under a name that is durable.
+    pub(super) fn adopt(&self, spare: Name) {
+        self.shared.shelf().ready.push(spare);
+    }
+
+    /// Numbers of new files begin behind this one.
+    pub(super) fn number_after(&self, number: u64) {
+        let mut shelf = self.shared.shelf();
+        shelf.next = shelf.next.max(number.saturating_add(1));
+    }
+
+    pub(super) fn poison(&self) {
+        self.shared.poisoned.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.shared.poisoned.load(Ordering::Acquire)
+    }
+
+    fn no_space(&self) -> LogError {
+        let source = io::ErrorKind::StorageFull.into();
+        LogError::NoSpace { folder: self.shared.folder.clone(), source }
+    }
+}
+
+impl Shared {
+    /// Nothing panics while it is held, and every change of it is one step.
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn number(&self) -> u64 {
+        let mut shelf = self.shelf();
+        shelf.next += 1;
+        shelf.next - 1
+    }
+
+    fn fill(&self, wanted: usize) -> Result<Reserve, LogError> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(LogError::Poisoned { folder: self.folder.clone() });
+        }
+        self.recycle()?;
+        while self.shelf().ready.len() < wanted {
+            let Some(draft) = self.draft(self.options.segment_bytes)? else { return Ok(Reserve::Short) };
+            let spare = Name::Spare(self.number());
+            self.rename(draft, spare)?;
+            self.sync_names()?;
+            self.shelf().ready.push(spare);
+        }
+        Ok(Reserve::Kept)
+    }
+
+    /// Released segments become spares under new names, which are durable before anybody writes to the files: a file with
+    /// a segment's name must never have another segment's content. What is too many or of another length is removed.
+    fn recycle(&self) -> Result<(), LogError> {
+        let mut renamed = Vec::new();
+        let mut changed = false;
+        let mut outcome = Ok(());
+        let released = std::mem::take(&mut self.shelf().released);
+        let mut released = released.into_iter();
+        for (segment, bytes) in released.by_ref() {
+            let kept = self.shelf().ready.len() + renamed.len();
+            let step = if bytes == self.options.segment_bytes && kept < self.options.spares_max {
+                let spare = Name::Spare(self.number());
+                self.rename(segment, spare).map(|()| renamed.push(spare))
+            } else {
+                self.remove(segment)
+            };
+            changed = true;
+            match step {
+                // Somebody else removed it, which is as good.
+                Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    self.shelf().released.push((segment, bytes));
+                    outcome = Err(error);
+                    break;
+                }
+                Ok(()) => {}
+            }
+        }
+        self.shelf().released.extend(released);
+        if changed {
+            self.sync_names()?;
+        }
+        self.shelf().ready.extend(renamed);
+        outcome
+    }
+
+    /// A new file of this length, its blocks taken, written and synced; none if the disk is full.
+    fn draft(&self, bytes: u64) -> Result<Option<Name>, LogError> {
+        let draft = Name::Draft(self.number());
+        let path = draft.in_folder(&self.folder);
+        let made = self.disk.open(&path, How::New).and_then(|file| {
+            file.allocate(0, bytes)?;
+            // Blocks that are only allocated are marked as written one by one later, and each mark costs a journal commit.
+            disk::write_zeros(&*file, 0, bytes)?;
+            file.sync_data()
+        });
+        let Err(source) = made else { return Ok(Some(draft)) };
+        // If it cannot be removed either, the next open does it.
+        let _ = self.disk.remove(&path);
+        if disk::is_full(&source) { Ok(None) } else { Err(LogError::io("make", &path)(source)) }
+    }
+
+    fn rename(&self, from: Name, to: Name) -> Result<(), LogError> {
+        let (from, to) = (from.in_folder(&self.folder), to.in_folder(&self.folder));
+        self.disk.rename(&from, &to).map_err(LogError::io("rename", &from))
+    }
+
+    fn remove(&self, name: Name) -> Result<(), LogError> {
+        let path = name.in_folder(&self.folder);
+        self.disk.remove(&path).map_err(LogError::io("remove", &path))
+    }
+
+    fn sync_names(&self) -> Result<(), LogError> {
+        self.disk.sync_folder(&self.folder).map_err(|source| {
+            // Nobody knows which names are durable now, those of segments included.
+            self.poisoned.store(true, Ordering::Release);
+            LogError::io("sync", &self.folder)(source)
+        })
+    }
+}

@@ -1,0 +1,157 @@
+//! Opening a folder: the lock, the checkpoint, what the log has beyond it, and then the two threads.
+
+use std::error::Error;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::record::Record;
+use ekiden_core::task::Task;
+use ekiden_store::shelf::{Look, Shelf, Stamp};
+use ekiden_store::{StoreError, entropy::Entropy};
+
+use crate::checkpoint::{Changed, Changes, Checkpoint, Loaded, Snapshot};
+use crate::codec::{Change, ChangeReader};
+use crate::desk::Desk;
+use crate::disk::{Disk, SystemDisk};
+use crate::log::{Log, LogError, LogOptions};
+use crate::shared::Shared;
+use crate::{checkpointer, committer, error};
+
+/// How a store keeps its folder.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The disk; another one in tests.
+    pub disk: Arc<dyn Disk>,
+    /// How large a segment of the log is.
+    pub segment_bytes: u64,
+    /// How often the checkpoint follows the log.
+    pub checkpoint_every: Duration,
+    /// Whether a close ends with a checkpoint, so that the next open has no log to read.
+    pub checkpoint_on_close: bool,
+    /// How many bytes of changes may wait for the checkpoint before new tasks have to wait.
+    pub unwritten_bytes_max: usize,
+    /// How many bytes of tasks, bodies and payloads, stay in memory. The index is kept apart from this.
+    pub memory_bytes: usize,
+    /// How many bytes of the checkpoint's file are cached.
+    pub cache_bytes: usize,
+    /// How many bytes are kept for a full disk.
+    pub reserve_bytes: usize,
+}
+
+impl Default for Options {
+    /// For a machine of today: segments of 16 MiB; a checkpoint every 200 ms, which is what a reopen has to read again at most;
+    /// 128 MiB of changes that wait; 32 MiB of bodies, 32 MiB of cache and 16 MiB of reserve.
+    fn default() -> Self {
+        Self {
+            disk: Arc::new(SystemDisk),
+            segment_bytes: 16 << 20,
+            checkpoint_every: Duration::from_millis(200),
+            checkpoint_on_close: true,
+            unwritten_bytes_max: 128 << 20,
+            memory_bytes: 32 << 20,
+            cache_bytes: 32 << 20,
+            reserve_bytes: 16 << 20,
+        }
+    }
+}
+
+/// Opens everything and starts the threads.
+pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, JoinHandle<()>), StoreError> {
+    let disk = options.disk.clone();
+    disk.create_folder(folder).map_err(|source| error::io(folder, source))?;
+    let lock = disk.lock(&folder.join("lock")).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => error::in_use(folder),
+        _ => error::io(folder, source),
+    })?;
+    let checkpoint = Checkpoint::open(disk.clone(), folder, options.cache_bytes)?;
+    let Loaded { mut shelf, sequence } = checkpoint.load()?;
+    let mut replay = Replay { changes: Changes::new(), snapshot: checkpoint.snapshot()?, shelf: &mut shelf };
+    let log_folder = folder.join("log");
+    disk.create_folder(&log_folder).map_err(|source| error::io(&log_folder, source))?;
+    let salt = Entropy::from_system().next_u64();
+    let log_options = LogOptions { segment_bytes: options.segment_bytes, ..LogOptions::new(salt) };
+    let log = Log::open(disk, &log_folder, log_options, sequence, &mut |_, batch| replay.batch(batch))
+        .map_err(|error| log_error(&log_folder, error))?;
+    let changes = replay.changes;
+    let desk = Desk::new(shelf, changes, log.last() + 1);
+    let shared = Arc::new(Shared::new(desk, log, checkpoint, options, folder.to_owned(), lock));
+    crate::reserve::keep(&shared);
+    let threads = committer::start(shared.clone()).and_then(|committer| checkpointer::start(shared.clone(), committer));
+    Ok((shared.clone(), threads.map_err(|source| error::io(folder, source))?))
+}
+
+/// Puts back what the log has beyond the checkpoint.
+struct Replay<'a> {
+    changes: Changes,
+    snapshot: Snapshot,
+    shelf: &'a mut Shelf,
+}
+
+impl Replay<'_> {
+    fn batch(&mut self, batch: &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        for change in ChangeReader::new(batch) {
+            self.change(change?)?;
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), StoreError> {
+        match change {
+            Change::Deleted(key, revision) => {
+                self.wake(&key)?;
+                self.shelf.restore_deleted(&key, revision);
+                self.changes.insert(key, Changed::Gone { revision });
+            }
+            Change::Other(key, stamp, record) => self.put(key, stamp, record, false),
+            Change::Task(key, stamp, spec, state) => {
+                self.wake(&key)?;
+                self.put(key, stamp, Record::from(Task { spec: Arc::new(spec), state }), true);
+            }
+            Change::State(key, stamp, state) => {
+                self.wake(&key)?;
+                let before = match self.shelf.look(&key) {
+                    Look::Here(versioned) => versioned.record.as_task().cloned(),
+                    Look::Away => self.snapshot.task(&key)?.map(|(task, _)| task),
+                    Look::Nothing => None,
+                };
+                let before =
+                    before.ok_or_else(|| error::damaged(&key, "its state is in the log, but it is not there"))?;
+                let seen = matches!(self.changes.get(&key), Some(Changed::Put { spec: true, .. }));
+                self.put(key, stamp, Record::from(Task { spec: before.spec.clone(), state }), seen);
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, key: Key, stamp: Stamp, record: Record, spec: bool) {
+        self.shelf.restore(&key, record.clone(), stamp);
+        self.changes.insert(key, Changed::Put { record, stamp, spec });
+    }
+
+    /// Takes in a task that rests, so that its count moves with it.
+    fn wake(&mut self, key: &Key) -> Result<(), StoreError> {
+        if key.kind == RecordKind::Task
+            && matches!(self.shelf.look(key), Look::Nothing)
+            && !self.changes.contains_key(key)
+            && let Some((task, stamp)) = self.snapshot.task(key)?
+        {
+            self.shelf.wake(key, task, stamp);
+        }
+        Ok(())
+    }
+}
+
+fn log_error(folder: &Path, error: LogError) -> StoreError {
+    match error {
+        LogError::Damaged { .. } | LogError::Replay { .. } => {
+            error::damaged(folder.display(), committer::with_source(&error)).because(error)
+        }
+        LogError::Newer { path, version, .. } => error::too_new(&path, u64::from(version)),
+        LogError::NoSpace { source, .. } | LogError::Io { source, .. } => error::io(folder, source),
+        other => StoreError::unavailable(committer::with_source(&other)).because(other),
+    }
+}

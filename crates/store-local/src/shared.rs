@@ -1,0 +1,195 @@
+//! What the callers, the committer and the checkpointer of one store share.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ekiden_core::key::Key;
+use ekiden_store::{Hint, Op, Outcome, StoreError};
+use tokio::sync::{Notify, broadcast, oneshot};
+
+use crate::Options;
+use crate::checkpoint::Checkpoint;
+use crate::desk::{Desk, is_growth, names};
+use crate::disk::LockGuard;
+use crate::error;
+use crate::log::{Log, Spares};
+
+pub(crate) struct Shared {
+    desk: Mutex<Desk>,
+    /// Something waits for the committer.
+    work: Condvar,
+    /// Something waits for the checkpointer.
+    upkeep: Condvar,
+    /// The checkpoint caught up, so that new tasks may come in.
+    pub(crate) room: Notify,
+    log: Mutex<Log>,
+    pub(crate) spares: Spares,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) hints: broadcast::Sender<Hint>,
+    pub(crate) options: Options,
+    pub(crate) folder: PathBuf,
+    /// Not even the reserve has room for another batch.
+    exhausted: AtomicBool,
+    /// The checkpoint could not be written because the disk is full.
+    pub(crate) is_checkpoint_full: AtomicBool,
+    /// Held by whoever writes a checkpoint.
+    pub(crate) checkpointing: Mutex<()>,
+    /// Keeps other processes away; gone once the store was closed.
+    lock: Mutex<Option<LockGuard>>,
+}
+
+/// What callers wait for.
+pub(crate) type Wait = Option<oneshot::Receiver<Result<(), StoreError>>>;
+
+impl Shared {
+    pub(crate) fn new(
+        desk: Desk,
+        log: Log,
+        checkpoint: Checkpoint,
+        options: Options,
+        folder: PathBuf,
+        lock: LockGuard,
+    ) -> Self {
+        Self {
+            desk: Mutex::new(desk),
+            work: Condvar::new(),
+            upkeep: Condvar::new(),
+            room: Notify::new(),
+            spares: log.spares(),
+            log: Mutex::new(log),
+            checkpoint,
+            hints: broadcast::channel(HINTS_KEPT).0,
+            options,
+            folder,
+            exhausted: AtomicBool::new(false),
+            is_checkpoint_full: AtomicBool::new(false),
+            checkpointing: Mutex::new(()),
+            lock: Mutex::new(Some(lock)),
+        }
+    }
+
+    /// The lock is never held across an await, and a panic inside it leaves nothing half done: records are replaced whole.
+    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of the folder, when both threads have ended.
+    pub(crate) fn leave_folder(&self) {
+        self.desk().forget_snapshot();
+        self.checkpoint.close();
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wait_for_work<'a>(&self, desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
+        self.work.wait(desk).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wait_for_upkeep<'a>(&self, desk: MutexGuard<'a, Desk>, most: Duration) -> MutexGuard<'a, Desk> {
+        self.upkeep.wait_timeout(desk, most).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    pub(crate) fn want_upkeep(&self) {
+        self.upkeep.notify_all();
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.work.notify_all();
+        self.upkeep.notify_all();
+        self.room.notify_waiters();
+    }
+
+    pub(crate) fn set_exhausted(&self, exhausted: bool) {
+        self.exhausted.store(exhausted, Ordering::Relaxed);
+    }
+
+    /// Whether new tasks are refused because the disk is nearly full.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.spares.has_reserve() || self.is_checkpoint_full.load(Ordering::Relaxed)
+    }
+
+    /// Lets new tasks wait until the checkpoint has caught up, so that memory and log stay bounded.
+    pub(crate) async fn room(&self, ops: &[Op]) {
+        if !ops.iter().any(is_growth) {
+            return;
+        }
+        loop {
+            let mut freed = std::pin::pin!(self.room.notified());
+            freed.as_mut().enable();
+            if self.is_full() || !self.desk().is_behind(&self.options) {
+                return;
+            }
+            self.want_upkeep();
+            freed.await;
+        }
+    }
+
+    /// Carries ops out in the index and leaves the changes to the committer. What callers are told must wait.
+    pub(crate) fn carry_out(&self, ops: Vec<Op>) -> Result<(Vec<Outcome>, Wait), StoreError> {
+        let mut refused = Vec::new();
+        let mut desk = self.bring(&ops, &mut refused)?;
+        let was_idle = desk.is_idle();
+        let full = self.is_full();
+        let exhausted = self.exhausted.load(Ordering::Relaxed);
+        let mut outcomes = Vec::with_capacity(ops.len());
+        for op in ops {
+            let refusal = refused.iter().find(|(key, _)| names(&op, key)).map(|(_, error)| error.clone());
+            let outcome = match refusal {
+                Some(error) => Err(error),
+                None if exhausted || (full && is_growth(&op)) => Err(error::full(&self.folder)),
+                None => desk.carry_out(op, &self.hints, &self.checkpoint),
+            };
+            outcomes.push(outcome);
+        }
+        let revision = desk.shelf.revision();
+        let wait = desk.wait_for(revision);
+        if was_idle && !desk.is_idle() {
+            self.work.notify_one();
+        }
+        if desk.is_checkpoint_wanted(&self.options) {
+            self.upkeep.notify_one();
+        }
+        Ok((outcomes, wait))
+    }
+
+    /// Brings the tasks that ops name and that rest. Reads happen without the lock; if the checkpoint moved on meanwhile,
+    /// what was read may be old, and is read again.
+    fn bring<'a>(
+        &'a self,
+        ops: &[Op],
+        refused: &mut Vec<(Key, StoreError)>,
+    ) -> Result<MutexGuard<'a, Desk>, StoreError> {
+        let mut desk = self.desk();
+        desk.is_open()?;
+        let mut missing = desk.missing(ops);
+        while !missing.is_empty() {
+            let (snapshot, generation) = (desk.snapshot(&self.checkpoint)?, desk.generation);
+            drop(desk);
+            refused.clear();
+            let mut found = Vec::with_capacity(missing.len());
+            for key in &missing {
+                match snapshot.task_to_change(key) {
+                    Ok(Some((task, stamp))) => found.push((key.clone(), task, stamp)),
+                    Ok(None) => {}
+                    Err(error) => refused.push((key.clone(), error)),
+                }
+            }
+            desk = self.desk();
+            desk.is_open()?;
+            if desk.generation == generation {
+                desk.wake(found);
+                return Ok(desk);
+            }
+            missing = desk.missing(ops);
+        }
+        Ok(desk)
+    }
+}
+
+/// 4,096 hints: a watcher that is further behind polls anyway.
+const HINTS_KEPT: usize = 4_096;

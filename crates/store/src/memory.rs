@@ -1,0 +1,142 @@
+//! The memory store: complete, exact, never durable. It is the executable specification that other stores are compared with.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use ekiden_core::key::Key;
+use ekiden_core::limits;
+use ekiden_core::record::Versioned;
+use ekiden_core::task::Task;
+use tokio::sync::broadcast;
+
+use crate::error::StoreError;
+use crate::op::{Op, Outcome};
+use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery, check_batch};
+use crate::shelf::{Candidate, Look, Put, Scribe, Shelf, cursor_of, parse_cursor};
+use crate::store::{CheckDepth, Finding, Hint, Info, Store};
+
+/// 4,096 hints: a watcher that is further behind polls anyway.
+const HINTS_KEPT: usize = 4_096;
+
+/// Keeps records in this process, under one short lock.
+#[derive(Debug)]
+pub struct MemoryStore {
+    /// `None` once the store was closed.
+    shelf: Mutex<Option<Shelf>>,
+    hints: broadcast::Sender<Hint>,
+}
+
+/// Where hints go, if anybody listens. Nothing is ever away.
+struct Hints<'a>(Option<&'a broadcast::Sender<Hint>>);
+
+impl Scribe for Hints<'_> {
+    fn put(&mut self, put: Put<'_>) {
+        // Nobody listening any more is as good as nobody listening.
+        if let Some(sender) = self.0 {
+            if put.ready {
+                let _ = sender.send(Hint::Ready(put.key.namespace.clone()));
+            }
+            let _ = sender.send(Hint::Changed(put.key.clone()));
+        }
+    }
+
+    fn deleted(&mut self, key: &Key, _: u64) {
+        if let Some(sender) = self.0 {
+            let _ = sender.send(Hint::Changed(key.clone()));
+        }
+    }
+
+    fn fetch(&mut self, _: &Key) -> Option<Arc<Task>> {
+        None
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self { shelf: Mutex::new(Some(Shelf::default())), hints: broadcast::channel(HINTS_KEPT).0 }
+    }
+
+    /// The lock is never held across an await, and a panic inside it leaves nothing half done: records are replaced whole.
+    fn lock(&self) -> MutexGuard<'_, Option<Shelf>> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read<T>(&self, question: impl FnOnce(&Shelf) -> T) -> Result<T, StoreError> {
+        self.lock().as_ref().map(question).ok_or_else(StoreError::closed)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn info(&self) -> Info {
+        Info { name: "memory", durable: "", shared: false, exact_index: true }
+    }
+
+    async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {
+        if let Err(refusal) = check_batch("ops", ops.len(), limits::APPLY_OPS_MAX) {
+            return vec![Err(refusal.into()); ops.len()];
+        }
+        match self.lock().as_mut() {
+            Some(shelf) => {
+                let mut hints = Hints(Some(&self.hints).filter(|hints| hints.receiver_count() > 0));
+                ops.into_iter().map(|op| shelf.carry_out(op, &mut hints)).collect()
+            }
+            None => vec![Err(StoreError::closed()); ops.len()],
+        }
+    }
+
+    async fn get(&self, keys: Vec<Key>) -> Result<Vec<Option<Versioned>>, StoreError> {
+        check_batch("keys", keys.len(), limits::GET_KEYS_MAX)?;
+        self.read(|shelf| keys.iter().map(|key| shelf.look(key).here()).collect())
+    }
+
+    async fn due(&self, query: DueQuery) -> Result<Vec<DueEntry>, StoreError> {
+        query.check()?;
+        self.read(|shelf| shelf.due(&query))
+    }
+
+    async fn tasks(&self, query: TaskQuery) -> Result<Page<Versioned>, StoreError> {
+        query.check()?;
+        let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
+        let scan = self.read(|shelf| shelf.scan(&query, after.as_ref()))?;
+        let cursor = scan.last.filter(|_| scan.more).map(|last| cursor_of(&last));
+        Ok(Page { items: scan.found.into_iter().filter_map(Candidate::here).collect(), cursor })
+    }
+
+    async fn records(&self, query: RecordQuery) -> Result<Page<Versioned>, StoreError> {
+        query.check()?;
+        self.read(|shelf| shelf.records(&query))
+    }
+
+    async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
+        self.read(|shelf| shelf.counts(&scope))
+    }
+
+    fn watch(&self) -> broadcast::Receiver<Hint> {
+        self.hints.subscribe()
+    }
+
+    async fn check(&self, depth: CheckDepth) -> Result<Vec<Finding>, StoreError> {
+        self.read(|shelf| match depth {
+            CheckDepth::Quick => Vec::new(),
+            CheckDepth::Full => shelf.check([]),
+        })
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.lock().take().map(drop).ok_or_else(StoreError::closed)
+    }
+}
+
+impl Look {
+    fn here(self) -> Option<Versioned> {
+        if let Self::Here(versioned) = self { Some(versioned) } else { None }
+    }
+}

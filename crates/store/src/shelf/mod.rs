@@ -1,0 +1,363 @@
+//! The index that a store of one process keeps in memory: tasks by name, lines, listings, due lists and counts, with the
+//! rules of commits and claims on top. The memory store is a shelf and nothing else; a durable store writes down what its
+//! [`Scribe`] hears, and may put the bodies of tasks [away](Shelf::put_away) or let whole tasks [rest](Shelf::let_rest)
+//! elsewhere until somebody asks for them.
+
+mod check;
+mod claim;
+mod commit;
+mod indexes;
+mod listed;
+mod listing;
+mod run;
+mod space;
+
+use std::sync::Arc;
+
+use ekiden_core::id::{Namespace, OpId, PoolName};
+use ekiden_core::index::{DueIndex, Index};
+use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::record::{Record, Versioned};
+use ekiden_core::task::{Phase, Task};
+use ekiden_core::time::Timestamp;
+use hashbrown::HashMap;
+
+use crate::op::{Op, Outcome};
+use crate::query::{CountScope, Counts, DueEntry, DueQuery};
+
+pub use listed::{Listed, cursor_of, parse_cursor};
+pub use listing::{Candidate, Scan};
+pub use space::{Marks, Names, ReadyMark, Stamp};
+
+use listed::Ident;
+use space::{Entry, Slot, Space};
+
+/// Hears of every change while it is made, in order, and brings what is away.
+pub trait Scribe {
+    /// A record was created or replaced.
+    fn put(&mut self, put: Put<'_>);
+
+    /// A record was deleted. Deletions are numbered like revisions.
+    fn deleted(&mut self, key: &Key, revision: u64);
+
+    /// The task whose body was put away; `None` where it cannot be read, and the claim passes over it.
+    fn fetch(&mut self, key: &Key) -> Option<Arc<Task>>;
+}
+
+/// A record that was created or replaced.
+pub struct Put<'a> {
+    /// Its key.
+    pub key: &'a Key,
+    /// Its content.
+    pub record: &'a Record,
+    /// What is remembered of it.
+    pub stamp: Stamp,
+    /// Whether it is a task whose spec is the one that was there before.
+    pub same_spec: bool,
+    /// Whether it can be claimed now or later.
+    pub ready: bool,
+}
+
+/// Everything that the index holds.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    revision: u64,
+    spaces: HashMap<Namespace, Space>,
+    /// Records that are no tasks.
+    others: HashMap<Key, Other>,
+    taken: Taken,
+}
+
+/// A record that is no task, and the index entries that it has.
+#[derive(Debug)]
+struct Other {
+    record: Record,
+    stamp: Stamp,
+    due: Box<[(DueIndex, Timestamp)]>,
+}
+
+/// What each claim took and has not ended, so that a repeated claim finds it.
+type Taken = HashMap<OpId, Vec<(Namespace, Slot)>>;
+
+/// What the shelf knows of a key.
+#[derive(Debug)]
+pub enum Look {
+    /// Nothing. A store that lets tasks rest elsewhere looks there.
+    Nothing,
+    /// The record.
+    Here(Versioned),
+    /// A task whose body is elsewhere.
+    Away,
+}
+
+impl Shelf {
+    /// Carries out one op. Everything that it changes is told to the scribe before this returns.
+    pub fn carry_out(&mut self, op: Op, scribe: &mut dyn Scribe) -> Outcome {
+        match op {
+            Op::Commit(commit) => self.commit(commit, scribe),
+            Op::Claim(claim) => {
+                claim.check()?;
+                Ok(self.claim(&claim, scribe))
+            }
+        }
+    }
+
+    /// The number of the latest change.
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Numbers go on behind this one.
+    pub fn resume(&mut self, revision: u64) {
+        self.revision = self.revision.max(revision);
+    }
+
+    /// What is here under a key.
+    pub fn look(&self, key: &Key) -> Look {
+        if key.kind == RecordKind::Task {
+            return self.entry(key).map_or(Look::Nothing, Entry::look);
+        }
+        let other = self.others.get(key);
+        other.map_or(Look::Nothing, |other| Look::Here(other.stamp.on(key.clone(), other.record.clone())))
+    }
+
+    /// What is remembered of the record under a key, if it is here.
+    pub fn stamp(&self, key: &Key) -> Option<Stamp> {
+        if key.kind == RecordKind::Task {
+            return self.entry(key).map(|entry| entry.stamp);
+        }
+        self.others.get(key).map(|other| other.stamp)
+    }
+
+    /// The index entries of a task that is here.
+    pub fn marks(&self, key: &Key) -> Option<&Marks> {
+        self.entry(key).map(|entry| &entry.marks)
+    }
+
+    /// What is due, oldest first.
+    pub fn due(&self, query: &DueQuery) -> Vec<DueEntry> {
+        let Some(space) = self.spaces.get(&query.namespace) else { return Vec::new() };
+        let list = space.lists.due(query.index).iter();
+        let due = list.take_while(|(at, ..)| *at <= query.until).take(query.limit);
+        due.map(|(at, kind, id)| DueEntry { key: id.key(*kind, &query.namespace), at: *at }).collect()
+    }
+
+    /// How many tasks there are, those that rest elsewhere included.
+    pub fn counts(&self, scope: &CountScope) -> Counts {
+        let mut counts = Counts::zero();
+        let Some(space) = self.spaces.get(&scope.namespace) else { return counts };
+        for (phase, count) in &mut counts.by_phase {
+            *count = space.tally.count(scope.pool.as_ref(), *phase);
+        }
+        counts
+    }
+
+    /// The namespaces that have anything, in order, behind one.
+    pub fn namespaces(&self, after: Option<&Namespace>, limit: usize) -> Vec<Namespace> {
+        let mut names: Vec<_> =
+            self.spaces.keys().filter(|name| after.is_none_or(|after| *name > after)).cloned().collect();
+        names.sort_unstable();
+        names.truncate(limit);
+        names
+    }
+
+    fn entry(&self, key: &Key) -> Option<&Entry> {
+        self.spaces.get(&key.namespace)?.get(&Ident::of(&key.name))
+    }
+
+    fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
+    }
+
+    fn counter(&self, key: &Key) -> Option<i64> {
+        self.others.get(key)?.record.as_counter()
+    }
+
+    /// Creates or replaces a record and its index entries, in the name of an op. Gives its new revision.
+    fn put(&mut self, key: Key, record: Record, index: &Index, by: OpId, scribe: &mut dyn Scribe) -> u64 {
+        let revision = self.next_revision();
+        if record.as_task().is_some() {
+            self.put_task(&key, &record, Marks::of(index), Stamp { revision, created_by: by, last: by }, scribe);
+        } else {
+            let created_by = self.others.get(&key).map_or(by, |found| found.stamp.created_by);
+            self.put_other(key, record, index, Stamp { revision, created_by, last: by }, scribe);
+        }
+        revision
+    }
+
+    /// The stamp is that of a new task; one that is there keeps its creator.
+    fn put_task(&mut self, key: &Key, record: &Record, marks: Marks, stamp: Stamp, scribe: &mut dyn Scribe) {
+        let Record::Task(task) = record else { return };
+        let space = self.spaces.entry_ref(&key.namespace).or_default();
+        let (id, ready) = (Ident::of(&key.name), marks.ready.is_some());
+        match space.find(&id) {
+            Some(slot) => {
+                let old = space.entries.at(slot);
+                let (before, stamp) = (old.claim(), Stamp { created_by: old.stamp.created_by, ..stamp });
+                let same_spec = old.here().is_some_and(|old| Arc::ptr_eq(&old.spec, &task.spec));
+                scribe.put(Put { key, record, stamp, same_spec, ready });
+                space.replace(slot, task.clone(), stamp, marks);
+                let after = space.entries.at(slot).claim();
+                retake(&mut self.taken, &key.namespace, slot, before, after);
+            }
+            None => {
+                scribe.put(Put { key, record, stamp, same_spec: false, ready });
+                let slot = space.add(id, task.clone(), stamp, marks);
+                let after = space.entries.at(slot).claim();
+                retake(&mut self.taken, &key.namespace, slot, None, after);
+            }
+        }
+    }
+
+    /// Keeps a task as it was.
+    fn place(&mut self, key: &Key, task: Arc<Task>, stamp: Stamp, marks: Marks) {
+        let id = Ident::of(&key.name);
+        let space = self.spaces.entry_ref(&key.namespace).or_default();
+        let (slot, before) = match space.find(&id) {
+            Some(slot) => {
+                let before = space.entries.at(slot).claim();
+                space.replace(slot, task, stamp, marks);
+                (slot, before)
+            }
+            None => (space.add(id, task, stamp, marks), None),
+        };
+        let after = space.entries.at(slot).claim();
+        retake(&mut self.taken, &key.namespace, slot, before, after);
+    }
+
+    fn put_other(&mut self, key: Key, record: Record, index: &Index, stamp: Stamp, scribe: &mut dyn Scribe) {
+        scribe.put(Put { key: &key, record: &record, stamp, same_spec: false, ready: false });
+        self.place_other(key, record, index, stamp);
+    }
+
+    fn place_other(&mut self, key: Key, record: Record, index: &Index, stamp: Stamp) {
+        let due: Box<[_]> = index.due.iter().map(|due| (due.index, due.at)).collect();
+        let lists = &mut self.spaces.entry_ref(&key.namespace).or_default().lists;
+        match self.others.get_mut(&key) {
+            Some(old) if old.due == due => *old = Other { record, stamp, due },
+            old => {
+                if let Some(old) = old {
+                    lists.remove_other(&key, &old.due);
+                }
+                lists.add_other(&key, &due);
+                self.others.insert(key, Other { record, stamp, due });
+            }
+        }
+    }
+
+    fn delete(&mut self, key: &Key, scribe: &mut dyn Scribe) {
+        if self.stamp(key).is_some() {
+            let revision = self.next_revision();
+            self.displace(key);
+            scribe.deleted(key, revision);
+        }
+    }
+
+    fn displace(&mut self, key: &Key) {
+        let Some(space) = self.spaces.get_mut(&key.namespace) else { return };
+        if key.kind == RecordKind::Task {
+            let Some(slot) = space.find(&Ident::of(&key.name)) else { return };
+            let claim = space.remove(slot).and_then(|entry| entry.claim());
+            retake(&mut self.taken, &key.namespace, slot, claim, None);
+        } else {
+            let Some(old) = self.others.remove(key) else { return };
+            space.lists.remove_other(key, &old.due);
+        }
+        if space.is_empty() {
+            self.spaces.remove(&key.namespace);
+        }
+    }
+}
+
+/// What a durable store does with its index.
+impl Shelf {
+    /// Puts a record where it was before the store was closed. Nobody is told.
+    pub fn restore(&mut self, key: &Key, record: Record, stamp: Stamp) {
+        self.resume(stamp.revision);
+        let index = Index::of(key, &record);
+        match record {
+            Record::Task(task) => self.place(key, task, stamp, Marks::of(&index)),
+            record => self.place_other(key.clone(), record, &index, stamp),
+        }
+    }
+
+    /// Takes a record out again. Nobody is told.
+    pub fn restore_deleted(&mut self, key: &Key, revision: u64) {
+        self.resume(revision);
+        self.displace(key);
+    }
+
+    /// Puts a task where it was, while its body stays elsewhere.
+    pub fn restore_away(&mut self, key: &Key, created_at: Timestamp, stamp: Stamp, marks: Marks, names: Names) {
+        self.resume(stamp.revision);
+        let space = self.spaces.entry_ref(&key.namespace).or_default();
+        let names = space.shared_names(names);
+        space.add_away(Listed { created_at, id: Ident::of(&key.name) }, stamp, marks, names);
+    }
+
+    /// Counts tasks that rest elsewhere.
+    pub fn restore_count(&mut self, namespace: &Namespace, pool: &PoolName, phase: Phase, tasks: u64) {
+        self.spaces.entry(namespace.clone()).or_default().tally.add(pool, phase, tasks);
+    }
+
+    /// Takes in a task that rested elsewhere, unless it is here. It was counted all along.
+    pub fn wake(&mut self, key: &Key, task: Arc<Task>, stamp: Stamp) {
+        let space = self.spaces.entry_ref(&key.namespace).or_default();
+        let id = Ident::of(&key.name);
+        if space.find(&id).is_none() {
+            let marks = Marks::of(&Index::of(key, &Record::Task(task.clone())));
+            space.wake(id, task, stamp, marks);
+        }
+    }
+
+    /// Drops a task that rests elsewhere from now on, if it is as it was at this revision and nothing will happen to it by
+    /// itself. It stays counted. Says whether it went.
+    pub fn let_rest(&mut self, key: &Key, revision: u64) -> bool {
+        let Some(space) = self.spaces.get_mut(&key.namespace) else { return false };
+        let Some(slot) = space.find(&Ident::of(&key.name)) else { return false };
+        let entry = space.entries.at(slot);
+        let rests = entry.stamp.revision == revision && entry.marks.is_at_rest();
+        if rests {
+            space.let_rest(slot);
+        }
+        rests
+    }
+
+    /// Puts the body of a task away, if it is as it was at this revision and nobody holds it. Says whether it went.
+    pub fn put_away(&mut self, key: &Key, revision: u64) -> bool {
+        let Some(space) = self.spaces.get_mut(&key.namespace) else { return false };
+        let Some(slot) = space.find(&Ident::of(&key.name)) else { return false };
+        let entry = space.entries.at(slot);
+        let goes = entry.stamp.revision == revision && !entry.marks.held && entry.here().is_some();
+        if goes {
+            space.put_away(slot);
+        }
+        goes
+    }
+
+    /// About how many bytes the bodies take that are here.
+    pub fn bytes_here(&self) -> usize {
+        self.spaces.values().map(|space| space.bytes_here).sum()
+    }
+}
+
+/// A task went from one claim to another, or to none.
+fn retake(taken: &mut Taken, namespace: &Namespace, slot: Slot, before: Option<OpId>, after: Option<OpId>) {
+    if before == after {
+        return;
+    }
+    if let Some(claim) = before
+        && let Some(tasks) = taken.get_mut(&claim)
+    {
+        if let Some(at) = tasks.iter().position(|(space, task)| *task == slot && space == namespace) {
+            tasks.swap_remove(at);
+        }
+        if tasks.is_empty() {
+            taken.remove(&claim);
+        }
+    }
+    if let Some(claim) = after {
+        taken.entry(claim).or_default().push((namespace.clone(), slot));
+    }
+}

@@ -1,0 +1,426 @@
+//! The tasks of one namespace: each in a slot, found by its name, standing in lists by its slot.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use ekiden_core::id::{GroupId, Kind, OpId, PoolName, RunnerId, SessionId};
+use ekiden_core::index::{DueIndex, Index};
+use ekiden_core::key::Key;
+use ekiden_core::order::Rank;
+use ekiden_core::record::{Record, Revision, Versioned};
+use ekiden_core::task::{Phase, Task};
+use ekiden_core::time::Timestamp;
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
+
+use super::Look;
+use super::indexes::Lists;
+use super::listed::{Ident, Listed};
+
+/// Where a task is kept, as long as it exists.
+pub(crate) type Slot = u32;
+
+/// A task as kept, with the index entries that it has.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) listed: Listed,
+    pub(crate) body: Body,
+    pub(crate) stamp: Stamp,
+    pub(crate) marks: Marks,
+}
+
+/// The task itself.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Here(Arc<Task>),
+    /// Elsewhere; what lists need to know stays.
+    Away(Arc<Names>),
+}
+
+/// The names that a task never changes and that lists are sorted by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Names {
+    /// Its pool.
+    pub pool: PoolName,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its group.
+    pub group: Option<GroupId>,
+    /// Its session.
+    pub session: Option<SessionId>,
+}
+
+impl Names {
+    /// The names of a task.
+    pub fn of(task: &Task) -> Self {
+        NamesRef::of(task).to_owned()
+    }
+}
+
+/// The same, borrowed.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct NamesRef<'a> {
+    pub(crate) pool: &'a PoolName,
+    pub(crate) kind: &'a Kind,
+    pub(crate) group: Option<&'a GroupId>,
+    pub(crate) session: Option<&'a SessionId>,
+}
+
+impl<'a> NamesRef<'a> {
+    fn of(task: &'a Task) -> Self {
+        let spec = &task.spec;
+        let (group, session) = (spec.group.as_ref(), spec.session.as_ref());
+        Self { pool: &spec.pool, kind: &spec.envelope.task_type, group, session }
+    }
+
+    fn to_owned(self) -> Names {
+        let (pool, kind) = (self.pool.clone(), self.kind.clone());
+        Names { pool, kind, group: self.group.cloned(), session: self.session.cloned() }
+    }
+}
+
+/// What is remembered of every record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The number of the change that made it so.
+    pub revision: u64,
+    /// The commit that created it.
+    pub created_by: OpId,
+    /// The commit or claim that wrote it last.
+    pub last: OpId,
+}
+
+impl Stamp {
+    pub(crate) const fn revision(&self) -> Revision {
+        Revision::number(self.revision)
+    }
+
+    /// The record under a key, as read.
+    pub fn on(&self, key: Key, record: Record) -> Versioned {
+        Versioned { key, record, revision: self.revision(), created_by: self.created_by, last: self.last }
+    }
+}
+
+/// The index entries of a task that core computed, kept blindly. What they say of the names that a task never changes
+/// (pool, kind, id, group, session) is left out: the task itself has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// Where it can be claimed.
+    pub ready: Option<ReadyMark>,
+    /// When something must be done with it.
+    pub due: Box<[(DueIndex, Timestamp)]>,
+    /// What it is counted as.
+    pub phase: Option<Phase>,
+    /// Whether somebody holds it.
+    pub held: bool,
+}
+
+/// Claimable from a moment on, at this rank of its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadyMark {
+    /// Smaller first.
+    pub rank: Rank,
+    /// Not before this.
+    pub at: Timestamp,
+}
+
+impl Marks {
+    /// The entries that core computed.
+    pub fn of(index: &Index) -> Self {
+        Self {
+            ready: index.ready.as_ref().map(|ready| ReadyMark { rank: ready.order.rank, at: ready.at }),
+            due: index.due.iter().map(|due| (due.index, due.at)).collect(),
+            phase: index.count.as_ref().map(|count| count.phase),
+            held: index.holder.is_some(),
+        }
+    }
+
+    /// Whether no list but those for looking at and for purging has it, so that nobody comes for it by itself.
+    pub fn is_at_rest(&self) -> bool {
+        self.ready.is_none() && !self.held && self.due.iter().all(|(index, _)| *index == DueIndex::Purge)
+    }
+}
+
+impl Entry {
+    /// The task, if it is here.
+    pub(crate) fn here(&self) -> Option<&Arc<Task>> {
+        if let Body::Here(task) = &self.body { Some(task) } else { None }
+    }
+
+    pub(crate) fn look(&self) -> Look {
+        match &self.body {
+            Body::Here(task) => Look::Here(self.versioned(task)),
+            Body::Away(_) => Look::Away,
+        }
+    }
+
+    pub(crate) fn versioned(&self, task: &Arc<Task>) -> Versioned {
+        self.stamp.on(Key::task(&task.spec.namespace, task.id()), Record::Task(task.clone()))
+    }
+
+    pub(crate) fn names(&self) -> NamesRef<'_> {
+        match &self.body {
+            Body::Here(task) => NamesRef::of(task),
+            Body::Away(names) => NamesRef {
+                pool: &names.pool,
+                kind: &names.kind,
+                group: names.group.as_ref(),
+                session: names.session.as_ref(),
+            },
+        }
+    }
+
+    /// The claim that holds it.
+    pub(crate) fn claim(&self) -> Option<OpId> {
+        self.here()?.state.lease.as_ref().filter(|_| self.marks.held).map(|lease| lease.claim)
+    }
+
+    /// Who holds it.
+    pub(crate) fn holder(&self) -> Option<&RunnerId> {
+        self.here()?.state.lease.as_ref().filter(|_| self.marks.held).map(|lease| &lease.holder)
+    }
+
+    /// About how many bytes its body takes here. The payload is counted whole, all else as what a usual task has.
+    fn bytes_here(&self) -> usize {
+        self.here().map_or(0, |task| 1_024 + task.spec.envelope.payload.len())
+    }
+
+    /// Whether another version of the task stands under the same names at the same place.
+    fn is_placed_as(&self, new: &Self) -> bool {
+        let same_spec = match (self.here(), new.here()) {
+            (Some(own), Some(other)) => Arc::ptr_eq(&own.spec, &other.spec),
+            _ => false,
+        };
+        same_spec || (self.listed == new.listed && self.names() == new.names())
+    }
+}
+
+/// 1,024 slots a chunk: memory grows in small steps, and nothing is ever copied to make room.
+const CHUNK_SLOTS: usize = 1_024;
+
+/// Slots, some of them free.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    chunks: Vec<Vec<Option<Entry>>>,
+    free: Vec<Slot>,
+}
+
+impl Entries {
+    pub(crate) fn at(&self, slot: Slot) -> &Entry {
+        self.find(slot).expect("tables and lists name only slots in use")
+    }
+
+    pub(crate) fn place(&self, slot: Slot) -> &Listed {
+        &self.at(slot).listed
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Entry)> {
+        (0..).zip(self.chunks.iter().flatten()).filter_map(|(slot, entry)| Some((slot, entry.as_ref()?)))
+    }
+
+    fn find(&self, slot: Slot) -> Option<&Entry> {
+        let (chunk, place) = spot(slot);
+        self.chunks.get(chunk)?.get(place)?.as_ref()
+    }
+
+    fn cell(&mut self, slot: Slot) -> &mut Option<Entry> {
+        let (chunk, place) = spot(slot);
+        let cell = self.chunks.get_mut(chunk).and_then(|chunk| chunk.get_mut(place));
+        cell.expect("tables and lists name only slots in use")
+    }
+
+    fn add(&mut self, entry: Entry) -> Slot {
+        if let Some(slot) = self.free.pop() {
+            *self.cell(slot) = Some(entry);
+            return slot;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_SLOTS) {
+            self.chunks.push(Vec::with_capacity(if self.chunks.is_empty() { 0 } else { CHUNK_SLOTS }));
+        }
+        let full = (self.chunks.len() - 1) * CHUNK_SLOTS;
+        let chunk = self.chunks.last_mut().expect("a chunk with room was just made");
+        chunk.push(Some(entry));
+        Slot::try_from(full + chunk.len() - 1).expect("four billion tasks do not fit into memory")
+    }
+
+    fn remove(&mut self, slot: Slot) -> Option<Entry> {
+        let removed = self.cell(slot).take();
+        self.free.push(slot);
+        removed
+    }
+}
+
+fn spot(slot: Slot) -> (usize, usize) {
+    let slot = usize::try_from(slot).expect("a slot fits an address");
+    (slot / CHUNK_SLOTS, slot % CHUNK_SLOTS)
+}
+
+/// How many tasks there are, by pool and phase, wherever they are kept.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Tally {
+    all: [u64; Phase::ALL.len()],
+    /// No zeros.
+    pools: HashMap<PoolName, [u64; Phase::ALL.len()]>,
+}
+
+impl Tally {
+    pub(crate) fn count(&self, pool: Option<&PoolName>, phase: Phase) -> u64 {
+        let counts = match pool {
+            None => Some(&self.all),
+            Some(pool) => self.pools.get(pool),
+        };
+        counts.and_then(|counts| counts.get(phase as usize)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn add(&mut self, pool: &PoolName, phase: Phase, tasks: u64) {
+        if tasks == 0 {
+            return;
+        }
+        raise(&mut self.all, phase, tasks);
+        match self.pools.get_mut(pool) {
+            Some(counts) => raise(counts, phase, tasks),
+            None => raise(self.pools.entry(pool.clone()).or_default(), phase, tasks),
+        }
+    }
+
+    pub(crate) fn enter(&mut self, pool: &PoolName, phase: Option<Phase>) {
+        phase.into_iter().for_each(|phase| self.add(pool, phase, 1));
+    }
+
+    fn leave(&mut self, pool: &PoolName, phase: Option<Phase>) {
+        let Some(phase) = phase else { return };
+        lower(&mut self.all, phase);
+        if let Some(counts) = self.pools.get_mut(pool) {
+            lower(counts, phase);
+            if counts.iter().all(|count| *count == 0) {
+                self.pools.remove(pool);
+            }
+        }
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        self.pools.is_empty()
+    }
+}
+
+fn raise(counts: &mut [u64], phase: Phase, by: u64) {
+    counts.iter_mut().skip(phase as usize).take(1).for_each(|count| *count += by);
+}
+
+fn lower(counts: &mut [u64], phase: Phase) {
+    counts.iter_mut().skip(phase as usize).take(1).for_each(|count| *count -= 1);
+}
+
+/// One namespace.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    pub(crate) entries: Entries,
+    pub(crate) lists: Lists,
+    pub(crate) tally: Tally,
+    pub(crate) bytes_here: usize,
+    table: HashTable<Slot>,
+    hasher: DefaultHashBuilder,
+    /// The names of tasks that are away: most share them.
+    names: HashSet<Arc<Names>>,
+}
+
+impl Space {
+    pub(crate) fn find(&self, id: &Ident) -> Option<Slot> {
+        self.table.find(self.hasher.hash_one(id), |slot| self.entries.place(*slot).id == *id).copied()
+    }
+
+    pub(crate) fn get(&self, id: &Ident) -> Option<&Entry> {
+        self.find(id).map(|slot| self.entries.at(slot))
+    }
+
+    /// Keeps a task that was not there.
+    pub(crate) fn add(&mut self, id: Ident, task: Arc<Task>, stamp: Stamp, marks: Marks) -> Slot {
+        self.tally.enter(&task.spec.pool, marks.phase);
+        self.wake(id, task, stamp, marks)
+    }
+
+    /// Keeps a task that rested elsewhere.
+    pub(crate) fn wake(&mut self, id: Ident, task: Arc<Task>, stamp: Stamp, marks: Marks) -> Slot {
+        let listed = Listed { created_at: task.spec.created_at, id };
+        self.enter(Entry { listed, body: Body::Here(task), stamp, marks })
+    }
+
+    /// Keeps a task whose body is elsewhere.
+    pub(crate) fn add_away(&mut self, listed: Listed, stamp: Stamp, marks: Marks, names: Arc<Names>) {
+        self.tally.enter(&names.pool, marks.phase);
+        self.enter(Entry { listed, body: Body::Away(names), stamp, marks });
+    }
+
+    fn enter(&mut self, entry: Entry) -> Slot {
+        self.bytes_here += entry.bytes_here();
+        let hash = self.hasher.hash_one(&entry.listed.id);
+        let slot = self.entries.add(entry);
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        self.table.insert_unique(hash, slot, |slot| hasher.hash_one(&entries.place(*slot).id));
+        self.lists.add(entries, slot, entries.at(slot));
+        slot
+    }
+
+    /// Replaces a task, and moves it only in the lists where it stands elsewhere now.
+    pub(crate) fn replace(&mut self, slot: Slot, task: Arc<Task>, stamp: Stamp, marks: Marks) {
+        let old = self.entries.at(slot);
+        let listed = Listed { created_at: task.spec.created_at, id: old.listed.id.clone() };
+        let new = Entry { body: Body::Here(task), stamp, marks, listed };
+        self.bytes_here = self.bytes_here - old.bytes_here() + new.bytes_here();
+        if old.marks.phase != new.marks.phase || old.names().pool != new.names().pool {
+            self.tally.leave(old.names().pool, old.marks.phase);
+            self.tally.enter(new.names().pool, new.marks.phase);
+        }
+        if old.is_placed_as(&new) {
+            self.lists.shift(&self.entries, slot, old, &new);
+            *self.entries.cell(slot) = Some(new);
+        } else {
+            self.lists.remove(&self.entries, slot, old);
+            *self.entries.cell(slot) = Some(new);
+            self.lists.add(&self.entries, slot, self.entries.at(slot));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Entry> {
+        let removed = self.let_rest(slot)?;
+        self.tally.leave(removed.names().pool, removed.marks.phase);
+        Some(removed)
+    }
+
+    /// Drops a task that is kept elsewhere; it stays counted.
+    pub(crate) fn let_rest(&mut self, slot: Slot) -> Option<Entry> {
+        let entry = self.entries.at(slot);
+        self.bytes_here -= entry.bytes_here();
+        self.lists.remove(&self.entries, slot, entry);
+        let hash = self.hasher.hash_one(&entry.listed.id);
+        if let Ok(found) = self.table.find_entry(hash, |other| *other == slot) {
+            found.remove();
+        }
+        self.entries.remove(slot)
+    }
+
+    /// Drops the body of a task that is kept elsewhere.
+    pub(crate) fn put_away(&mut self, slot: Slot) {
+        let entry = self.entries.at(slot);
+        let (bytes, names) = (entry.bytes_here(), entry.names().to_owned());
+        self.bytes_here -= bytes;
+        let names = self.shared_names(names);
+        if let Some(entry) = self.entries.cell(slot) {
+            entry.body = Body::Away(names);
+        }
+    }
+
+    /// One copy of equal names.
+    pub(crate) fn shared_names(&mut self, names: Names) -> Arc<Names> {
+        if self.names.len() >= NAMES_SHARED_MAX {
+            self.names.retain(|names| Arc::strong_count(names) > 1);
+        }
+        self.names.get_or_insert_with(&names, |names| Arc::new(names.clone())).clone()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_empty() && self.lists.is_empty() && self.tally.is_zero()
+    }
+}
+
+/// 65,536 different names: beyond it those that nobody needs any more are forgotten.
+const NAMES_SHARED_MAX: usize = 65_536;
