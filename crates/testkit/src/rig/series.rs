@@ -142,7 +142,9 @@ impl<'a> Series<'a> {
     pub fn doubt_from(&self, certain_bytes: u64) {
         let text = std::fs::read(self.history()).unwrap_or_default();
         let certain = usize::try_from(certain_bytes).unwrap_or(usize::MAX).min(text.len());
-        let (before, after) = text.split_at(certain);
+        // A length that was read during a write can lie within a line; that line came later.
+        let whole = text.iter().take(certain).rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let (before, after) = text.split_at(whole);
         let believed = |line: &&[u8]| {
             let line: Option<Line> = serde_json::from_slice(line).ok();
             // That a cancelled attempt was called ended excuses nothing, and its token may be one that never was.
@@ -220,7 +222,8 @@ mod tests {
             .invoke(Call::EndAttempt { task: TaskId::new("a").unwrap(), token: ekiden_core::lease::Token(1) })
             .fail("no");
         client.invoke(cancel()).fail("TASK_FINAL");
-        series.doubt_from(certain_bytes);
+        // The length was read while the next line was half written.
+        series.doubt_from(certain_bytes + 7);
         let history = History::merge([series.history()], Millis::ZERO).unwrap();
         let kinds: Vec<&str> = history
             .lines()

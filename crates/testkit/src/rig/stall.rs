@@ -53,7 +53,7 @@ pub fn stalls(program: &Program, store: &str, plan: &Stalls) -> Result<(Tally, L
 }
 
 /// The same with real runners in the child, stopped under load at no particular moment. Their heartbeats and their maintenance begin
-/// again at once, on one thread, and the beat is due first: leases are kept, and what the handlers settle is accepted.
+/// again at once, on one thread, and the beat is due first: leases are mostly kept, and what the handlers settle is accepted.
 pub fn runner_stalls(program: &Program, store: &str, plan: &Stalls) -> Result<Tally, Ended> {
     let mut tally = Tally::begin(format!("stops of runners past the lease ({store})"));
     let mut series = Series::new(program, store, plan.seed);
