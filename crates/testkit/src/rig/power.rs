@@ -119,8 +119,8 @@ fn one_disk(program: &Program, store: &str, plan: &Plan, seed: u64, tally: &mut 
         let certain_bytes = must(disk.cut(series.history()));
         process.kill();
         must(disk.restore());
-        series.doubt_from(certain_bytes);
         series.caught_up();
+        series.doubt_from(certain_bytes);
         tally.faults += 1;
     }
     series.come_to_rest(tally)
