@@ -97,7 +97,7 @@ impl PowerDisk {
 /// a fault of the rig, and a panic.
 pub fn cuts(program: &Program, store: &str, plan: &Plan) -> Result<Result<Tally, Ended>, Missing> {
     PowerDisk::probe()?;
-    let mut tally = Tally::begin(format!("power cuts ({store})"));
+    let mut tally = Tally::begin(format!("power cuts, {} {store}", program.name()));
     for number in 0..plan.series {
         if let Err(ended) = one_disk(program, store, plan, plan.seed_of(number), &mut tally) {
             return Ok(Err(ended));
