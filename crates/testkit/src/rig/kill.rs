@@ -8,7 +8,7 @@ use super::tally::Tally;
 
 /// Kills, again and again, and holds the laws against what every process saw. An error is a child that could not go on.
 pub fn kills(program: &Program, store: &str, plan: &Plan) -> Result<Tally, Ended> {
-    let mut tally = Tally::begin(format!("kills ({store})"));
+    let mut tally = Tally::begin(format!("kills, {} {store}", program.name()));
     for number in 0..plan.series {
         let mut series = Series::new(program, store, plan.seed_of(number)).acknowledging(plan.acknowledged_max);
         for _ in 0..plan.faults_each {

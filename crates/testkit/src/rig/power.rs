@@ -97,7 +97,7 @@ impl PowerDisk {
 /// a fault of the rig, and a panic.
 pub fn cuts(program: &Program, store: &str, plan: &Plan) -> Result<Result<Tally, Ended>, Missing> {
     PowerDisk::probe()?;
-    let mut tally = Tally::begin(format!("power cuts ({store})"));
+    let mut tally = Tally::begin(format!("power cuts, {} {store}", program.name()));
     for number in 0..plan.series {
         if let Err(ended) = one_disk(program, store, plan, plan.seed_of(number), &mut tally) {
             return Ok(Err(ended));
@@ -119,8 +119,8 @@ fn one_disk(program: &Program, store: &str, plan: &Plan, seed: u64, tally: &mut 
         let certain_bytes = must(disk.cut(series.history()));
         process.kill();
         must(disk.restore());
-        series.doubt_from(certain_bytes);
         series.caught_up();
+        series.doubt_from(certain_bytes);
         tally.faults += 1;
     }
     series.come_to_rest(tally)

@@ -35,6 +35,11 @@ impl Program {
         Self { path }
     }
 
+    /// What results call it.
+    pub(super) fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// A program anywhere.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }

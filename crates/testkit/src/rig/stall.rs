@@ -30,7 +30,7 @@ impl Default for Stalls {
 /// Stops a holder again and again, and holds the laws against what it saw. Says also how many of its late settlements were refused
 /// and how many accepted. An error is a child that could not go on.
 pub fn stalls(program: &Program, store: &str, plan: &Stalls) -> Result<(Tally, Late), Ended> {
-    let mut tally = Tally::begin(format!("stops past the lease ({store})"));
+    let mut tally = Tally::begin(format!("stops past the lease, {} {store}", program.name()));
     let mut series = Series::new(program, store, plan.seed);
     let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
     let mut process = series.start(Work::Hold { rounds: plan.stops, tasks: plan.tasks, lease_ms });
@@ -55,7 +55,7 @@ pub fn stalls(program: &Program, store: &str, plan: &Stalls) -> Result<(Tally, L
 /// The same with real runners in the child, stopped under load at no particular moment. Their heartbeats and their maintenance begin
 /// again at once, on one thread, and the beat is due first: leases are mostly kept, and what the handlers settle is accepted.
 pub fn runner_stalls(program: &Program, store: &str, plan: &Stalls) -> Result<Tally, Ended> {
-    let mut tally = Tally::begin(format!("stops of runners past the lease ({store})"));
+    let mut tally = Tally::begin(format!("stops of runners past the lease, {} {store}", program.name()));
     let mut series = Series::new(program, store, plan.seed);
     let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
     let mut process = series.start(Work::Run { lease_ms });
