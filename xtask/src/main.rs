@@ -7,6 +7,7 @@ mod command;
 mod layers;
 mod repo;
 mod report;
+mod rigs;
 mod setup;
 mod source;
 mod test;
@@ -38,6 +39,9 @@ enum Door {
         /// Run only the randomized tests, with this seed (sets EKIDEN_SEED)
         #[arg(long, value_name = "SEED")]
         replay: Option<String>,
+        /// Let the fault rigs run for many minutes (sets EKIDEN_LONG) and keep their results in bench/results/rigs.txt
+        #[arg(long)]
+        long: bool,
         /// Parts of test names, handed to nextest
         #[arg(value_name = "FILTER")]
         filters: Vec<String>,
@@ -62,7 +66,10 @@ enum Door {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().door {
         Door::Setup => setup::run(),
-        Door::Test { replay, filters } => test::run(replay.as_deref(), &filters),
+        Door::Test { replay, long, filters } => {
+            let length = if long { test::Length::Long } else { test::Length::Short };
+            test::run(replay.as_deref(), length, &filters)
+        }
         Door::Tidy => tidy::run(),
         Door::Layers => layers::run(),
         Door::Bench { name, quick, json } => bench::run(name.as_deref(), quick, json.as_deref()),

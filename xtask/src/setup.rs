@@ -1,9 +1,10 @@
-//! `cargo xtask setup`: makes sure that the pinned toolchain, its components and the test runner are there, and
-//! installs what is not. Asks four programs for their version when all is well, so `test` can call it every time.
+//! `cargo xtask setup`: makes sure that the pinned toolchain, its components, the test runner and the programs of the fault
+//! rigs are there, and installs what is not. Asks four programs for their version when all is well, so `test` can call it every time.
 
 use crate::command;
 use crate::repo;
 use crate::report::Failure;
+use crate::rigs;
 
 /// One version for everybody, so that a test run means the same on every machine; raise it on purpose.
 const NEXTEST_VERSION: &str = "0.9.143";
@@ -22,7 +23,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     toolchain(channel)?;
     component("rustfmt", &["fmt", "--version"], channel)?;
     component("clippy", &["clippy", "--version"], channel)?;
-    nextest()
+    nextest()?;
+    rigs::setup()
 }
 
 /// The pinned version: the value of the first `channel = "…"` line.

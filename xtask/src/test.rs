@@ -6,23 +6,52 @@ use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
 use crate::report::Failure;
-use crate::{layers, setup, tidy};
+use crate::{layers, repo, rigs, setup, tidy};
 
 /// Randomized tests carry this word in their path, so that `--replay` finds them all.
 const RANDOM_TESTS: &str = "test(random)";
 
-pub(crate) fn run(replay: Option<&str>, filters: &[String]) -> Result<(), Failure> {
+/// Where the results of long runs are kept, a line a rig.
+const RESULTS: &str = "bench/results/rigs.txt";
+
+/// How long the fault rigs run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// Seconds each.
+    Short,
+    /// Many minutes: thousands of kills and power cuts.
+    Long,
+}
+
+pub(crate) fn run(replay: Option<&str>, length: Length, filters: &[String]) -> Result<(), Failure> {
     let mut summary = Summary::default();
     summary.step("setup", setup::run);
+    summary.step("rigs", rigs::probe);
+    if length == Length::Long {
+        // The lines of this run only; a file that was not there is no loss.
+        let _ = std::fs::remove_file(repo::root().join(RESULTS));
+    }
     if replay.is_some() || !filters.is_empty() {
-        summary.step("nextest", || command::run(some_tests(replay, filters)));
+        summary.step("nextest", || command::run(some_tests(replay, length, filters)));
     } else {
-        everything(&mut summary);
+        everything(&mut summary, length);
+    }
+    if length == Length::Long {
+        summary.step("results", || command::output(command::at_root("cat", &[RESULTS])).map(|text| print!("{text}")));
     }
     summary.conclude(std::env::var_os("CI").is_some())
 }
 
-fn everything(summary: &mut Summary) {
+/// Tests of so much length, in all crates.
+fn tests(length: Length) -> Command {
+    let mut nextest = cargo(&["nextest", "run", "--workspace"]);
+    if length == Length::Long {
+        nextest.args(["--profile", "long"]).env("EKIDEN_LONG", "1").env("EKIDEN_RESULTS", repo::root().join(RESULTS));
+    }
+    nextest
+}
+
+fn everything(summary: &mut Summary, length: Length) {
     summary.step("fmt", || command::run(cargo(&["fmt", "--all", "--check"])));
     // Of the benchmarks only the format: building the peers would cost every run more than it tells.
     summary.step("benches", || command::run(cargo(&["fmt", "--manifest-path", "bench/Cargo.toml", "--check"])));
@@ -32,14 +61,14 @@ fn everything(summary: &mut Summary) {
         doc.env("RUSTDOCFLAGS", "-D warnings");
         command::run(doc)
     });
-    summary.step("nextest", || command::run(cargo(&["nextest", "run", "--workspace"])));
+    summary.step("nextest", || command::run(tests(length)));
     summary.step("doctest", || command::run(cargo(&["test", "--doc", "--workspace"])));
     summary.step("tidy", tidy::run);
     summary.step("layers", layers::run);
 }
 
-fn some_tests(replay: Option<&str>, filters: &[String]) -> Command {
-    let mut nextest = cargo(&["nextest", "run", "--workspace"]);
+fn some_tests(replay: Option<&str>, length: Length, filters: &[String]) -> Command {
+    let mut nextest = tests(length);
     if let Some(seed) = replay {
         nextest.env("EKIDEN_SEED", seed).args(["-E", RANDOM_TESTS]);
     }
@@ -133,9 +162,18 @@ mod tests {
 
     #[test]
     fn replay_sets_the_seed_and_keeps_to_seeded_tests() {
-        let nextest = some_tests(Some("42"), &["memory".to_owned()]);
+        let nextest = some_tests(Some("42"), Length::Short, &["memory".to_owned()]);
         let arguments: Vec<_> = nextest.get_args().map(|argument| argument.to_string_lossy()).collect();
         assert_eq!(arguments, ["nextest", "run", "--workspace", "-E", "test(random)", "memory"]);
         assert!(nextest.get_envs().any(|(key, value)| key == "EKIDEN_SEED" && value.is_some_and(|seed| seed == "42")));
+    }
+    #[test]
+    fn a_long_run_says_so_to_the_rigs_and_gives_them_time() {
+        let named =
+            |command: &Command, name: &str| command.get_envs().any(|(key, value)| key == name && value.is_some());
+        let (short, long) = (tests(Length::Short), tests(Length::Long));
+        assert!(named(&long, "EKIDEN_LONG") && named(&long, "EKIDEN_RESULTS"));
+        assert!(!named(&short, "EKIDEN_LONG"));
+        assert!(long.get_args().any(|argument| argument == "long"));
     }
 }

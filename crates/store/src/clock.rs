@@ -48,10 +48,11 @@ impl ManualClock {
 
     /// Time passes.
     pub fn advance(&self, by: Millis) -> Timestamp {
-        let later = self.now() + by;
-        self.now.store(later.as_millis(), Ordering::SeqCst);
+        // One step, so that two who move the clock at once never turn it back.
+        let millis = i64::try_from(by.as_u64()).unwrap_or(i64::MAX);
+        let before = self.now.fetch_add(millis, Ordering::SeqCst);
         self.passed.fetch_add(by.as_u64(), Ordering::SeqCst);
-        later
+        Timestamp::from_millis(before.saturating_add(millis))
     }
 
     /// The clock jumps, also backwards, while no time passes.

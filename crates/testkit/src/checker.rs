@@ -35,6 +35,8 @@ pub enum Law {
     Tokens,
     /// A cancelled attempt is called ended only when it has ended.
     EndedEarly,
+    /// What was acknowledged before somebody looked at everything is there when he looks.
+    Forgotten,
 }
 
 impl fmt::Display for Law {
@@ -51,6 +53,7 @@ impl fmt::Display for Law {
             Self::LaneOrder => "a serial lane keeps its order",
             Self::Tokens => "tokens rise and a task has one holder",
             Self::EndedEarly => "a cancelled attempt is called ended when it has ended",
+            Self::Forgotten => "what was acknowledged before a restart is there after it",
         })
     }
 }

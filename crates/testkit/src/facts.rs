@@ -151,6 +151,21 @@ pub enum Note {
         /// How it was found.
         found: Box<FinalTask>,
     },
+    /// Somebody begins to look at everything in the store, as one does after a restart.
+    Looking,
+    /// What the one who looks found of a task.
+    Found {
+        /// The task.
+        task: TaskId,
+        /// Where it is in its life.
+        phase: Phase,
+        /// The number of its latest attempt.
+        execution_no: u64,
+        /// The attempt that has not ended.
+        lease: Option<Token>,
+    },
+    /// That was everything. Without this line a look is not over, and what it did not find proves nothing.
+    Looked,
 }
 
 /// What the store says at the end of a run.
@@ -292,6 +307,12 @@ impl fmt::Display for Note {
             Self::Started { task, token } => write!(f, "work starts {task} token {token}"),
             Self::Finished { task, token } => write!(f, "work ends {task} token {token}"),
             Self::Observed { task, found } => write!(f, "observed {task} {}", found.phase),
+            Self::Looking => f.write_str("looks at everything"),
+            Self::Found { task, phase, execution_no, lease } => {
+                write!(f, "found {task} {phase}, execution_no {execution_no}")?;
+                if lease.is_some() { f.write_str(", leased") } else { Ok(()) }
+            }
+            Self::Looked => f.write_str("has seen everything"),
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ekiden_core::time::Millis;
 use ekiden_store::clock::Clock;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::facts::{Call, Note, Reply};
 
@@ -54,6 +55,7 @@ pub struct Recorder {
     process: Arc<str>,
     clock: Arc<dyn Clock>,
     book: Mutex<Book>,
+    acknowledged: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -66,14 +68,23 @@ struct Book {
 impl Recorder {
     /// A recorder that keeps its lines in memory. The clock only matters where histories of several processes are merged.
     pub fn new(process: &str, clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { process: Arc::from(process), clock, book: Mutex::default() })
+        Self::with_book(process, clock, Book::default())
     }
 
     /// A recorder that also appends each line to a file, by one write call: what was written survives the process.
     pub fn with_file(process: &str, clock: Arc<dyn Clock>, path: &Path) -> io::Result<Arc<Self>> {
         let file = Some(File::options().create(true).append(true).open(path)?);
-        let book = Mutex::new(Book { file, ..Book::default() });
-        Ok(Arc::new(Self { process: Arc::from(process), clock, book }))
+        Ok(Self::with_book(process, clock, Book { file, ..Book::default() }))
+    }
+
+    fn with_book(process: &str, clock: Arc<dyn Clock>, book: Book) -> Arc<Self> {
+        let acknowledged = watch::Sender::new(0);
+        Arc::new(Self { process: Arc::from(process), clock, book: Mutex::new(book), acknowledged })
+    }
+
+    /// How many operations were acknowledged and written down so far, to wait for.
+    pub fn acknowledged(&self) -> watch::Receiver<u64> {
+        self.acknowledged.subscribe()
     }
 
     /// A client that writes here.
@@ -100,6 +111,9 @@ impl Recorder {
             let mut text = serde_json::to_vec(&line).expect("a line is plain data and can be written as JSON");
             text.push(b'\n');
             file.write_all(&text).expect("a test without its history proves nothing, so a full disk ends it");
+        }
+        if matches!(line.what, What::Ok(_)) {
+            self.acknowledged.send_modify(|count| *count += 1);
         }
         book.last_at = at;
         book.lines.push(line);

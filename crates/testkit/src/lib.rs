@@ -2,6 +2,8 @@
 //!
 //! And the promises of the port, as a suite that every queue runs whole: [`behaviour_suite!`].
 //!
+//! And rigs that do to real processes what machines do to them, and hold the laws against what is left: [`rig`].
+//!
 //! Record a run with [`Recorder`], read the store into a [`FinalState`], and ask [`check`].
 
 pub mod behaviour;
@@ -11,6 +13,7 @@ pub mod fleet;
 mod history;
 mod laws;
 mod recorded;
+pub mod rig;
 mod severed;
 mod shuffled;
 mod timeline;

@@ -81,6 +81,13 @@ pub(crate) struct Execution<'a> {
     pub(crate) end: Option<&'a Line>,
 }
 
+/// A look at everything in the store, from its first line to its last.
+pub(crate) struct Look<'a> {
+    pub(crate) begin: &'a Line,
+    pub(crate) end: &'a Line,
+    pub(crate) found: BTreeMap<&'a TaskId, &'a Line>,
+}
+
 /// What is known of one task.
 #[derive(Default)]
 pub(crate) struct Life<'a> {
@@ -131,11 +138,12 @@ pub(crate) struct Timeline<'a> {
     history: &'a History,
     pub(crate) last: &'a FinalState,
     pub(crate) lives: BTreeMap<&'a TaskId, Life<'a>>,
+    pub(crate) looks: Vec<Look<'a>>,
 }
 
 impl<'a> Timeline<'a> {
     pub(crate) fn new(history: &'a History, last: &'a FinalState) -> Self {
-        let mut timeline = Self { history, last, lives: BTreeMap::new() };
+        let mut timeline = Self { history, last, lives: BTreeMap::new(), looks: looks(history) };
         for (task, found) in &last.tasks {
             timeline.life(task).last = Some(found);
         }
@@ -233,4 +241,28 @@ fn ops(history: &History) -> Vec<Op<'_>> {
     });
     let end_of = |line: &Line| ends.get(&(&line.process, line.n)).copied().unwrap_or(End::Unknown);
     invoked.map(|(invoke, call)| Op { call, invoke, end: end_of(invoke) }).collect()
+}
+
+/// The looks that came to their end. One whose process was killed before that is none.
+fn looks(history: &History) -> Vec<Look<'_>> {
+    let mut begun = BTreeMap::new();
+    let mut looks = Vec::new();
+    for line in history.lines() {
+        let who = (&line.process, &line.client);
+        match &line.what {
+            What::Note(Note::Looking) => {
+                begun.insert(who, Look { begin: line, end: line, found: BTreeMap::new() });
+            }
+            What::Note(Note::Found { task, .. }) => {
+                begun.entry(who).and_modify(|look| {
+                    look.found.insert(task, line);
+                });
+            }
+            What::Note(Note::Looked) => {
+                looks.extend(begun.remove(&who).map(|look| Look { end: line, ..look }));
+            }
+            _ => {}
+        }
+    }
+    looks
 }

@@ -21,6 +21,7 @@ use ekiden_store::{ListOrder, Store, TaskQuery};
 use crate::facts::{FinalState, FinalTask, Note};
 use crate::history::{History, Recorder};
 use process::Process;
+pub(crate) use work::Noted;
 
 /// 2026-11-15T12:00:00Z: when every run begins.
 const NOON: Timestamp = Timestamp::from_millis(1_794_744_000_000);
@@ -68,7 +69,7 @@ pub async fn run(store: Arc<dyn Store>, below: Arc<dyn Store>, options: Options)
 }
 
 /// Virtual time passes: on a paused runtime this takes no time, and everybody else has come to rest before it ends.
-pub(super) async fn pass(span: Duration) {
+pub(crate) async fn pass(span: Duration) {
     let _ = tokio::time::timeout(span, std::future::pending::<()>()).await;
 }
 

@@ -119,14 +119,14 @@ fn question(token: Token) -> Question {
 }
 
 /// Notes the end of the work however it comes: a handler that is dropped has ended too.
-struct Noted {
+pub(crate) struct Noted {
     task: TaskId,
     token: Token,
     record: history::Client,
 }
 
 impl Noted {
-    fn begin(context: &Context, record: history::Client) -> Self {
+    pub(crate) fn begin(context: &Context, record: history::Client) -> Self {
         let (task, token) = (context.task().id.clone(), context.token());
         record.note(Note::Started { task: task.clone(), token });
         Self { task, token, record }

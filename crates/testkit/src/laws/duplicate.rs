@@ -90,7 +90,9 @@ fn collide(timeline: &Timeline<'_>, first: &Made<'_>, second: &Made<'_>) -> bool
         }
         [Some(UniqueHold::For(a)), Some(UniqueHold::For(b))] => is_within(timeline, first, second, a.min(b)),
         [Some(UniqueHold::WhileKept), Some(UniqueHold::WhileKept)] => {
-            !first.life.may_be_purged() && !second.life.may_be_purged()
+            // A retry hands the key on to the task that runs instead, and the key goes with that one.
+            let let_go = |life: &Life<'_>| life.may_be_purged() || life.retries.iter().any(Op::possible);
+            !let_go(first.life) && !let_go(second.life)
         }
         // Keys whose holds differ are somebody's mistake; what they promise together nobody wrote down.
         _ => false,
@@ -220,5 +222,16 @@ mod tests {
             }
             if broken { script.broken([Law::Duplicate]) } else { script.legal() }
         }
+    }
+    #[test]
+    fn a_retry_hands_a_kept_key_on() {
+        let mut script = Script::new();
+        let unique = Unique { key: UniqueKey::new("u").unwrap(), hold: UniqueHold::WhileKept };
+        for task in ["a", "b"] {
+            new(&script, task, script.enqueue_with(task, |facts| facts.unique = Some(unique.clone())));
+            script.client().invoke(Call::Retry { task: id(task) }).unknown("no reply");
+            script.end(task, Phase::Succeeded);
+        }
+        script.legal();
     }
 }

@@ -5,6 +5,7 @@ mod cancelled;
 mod completed_twice;
 mod duplicate;
 mod ended_early;
+mod forgotten;
 mod lane_order;
 mod lane_overlap;
 mod lost;
@@ -36,4 +37,5 @@ pub(crate) const ALL: &[Check] = &[
     lane_order::check,
     tokens::check,
     ended_early::check,
+    forgotten::check,
 ];

@@ -28,6 +28,28 @@ use crate::facts::{Call, Note};
 /// 7: steps for each task that a client hands in: claims, work, settlements, and what goes wrong.
 const STEPS_A_TASK: usize = 7;
 
+/// How long a client works.
+#[derive(Clone, Copy)]
+pub(super) enum Steps {
+    /// So many, then it leaves.
+    Some(usize),
+    /// Until its process is no more.
+    Endless,
+}
+
+impl Steps {
+    pub(super) const fn for_tasks(tasks: usize) -> Self {
+        Self::Some(tasks * STEPS_A_TASK)
+    }
+
+    const fn left_after(self, done: usize) -> bool {
+        match self {
+            Self::Some(steps) => done < steps,
+            Self::Endless => true,
+        }
+    }
+}
+
 /// A task that this client holds, or held when it was another incarnation.
 struct Held {
     task: TaskId,
@@ -39,24 +61,32 @@ struct Held {
 pub(super) struct Worker {
     actor: Actor,
     number: usize,
-    steps: usize,
+    steps: Steps,
     runner: RunnerId,
     beat_at: Option<Timestamp>,
     held: Vec<Held>,
 }
 
 impl Worker {
-    pub(super) fn new(world: Arc<World>, number: usize, tasks: usize) -> Self {
+    pub(super) fn new(world: Arc<World>, number: usize, steps: Steps) -> Self {
         let stream = u64::try_from(number).unwrap_or(0);
         let mut actor = Actor::new(world, &format!("client-{number}"), stream);
         let runner = actor.runner_id(number);
-        Self { actor, number, steps: tasks * STEPS_A_TASK, runner, beat_at: None, held: Vec::new() }
+        Self { actor, number, steps, runner, beat_at: None, held: Vec::new() }
+    }
+
+    /// The same client with work in hand that was begun before its time.
+    pub(super) fn with_work(mut self, work: impl IntoIterator<Item = (TaskId, Token)>) -> Self {
+        self.held.extend(work.into_iter().map(|(task, token)| Held { task, token, started: true }));
+        self
     }
 
     /// Works off its steps, then leaves: with a goodbye, or just silent. What it holds is left to others.
     pub(super) async fn run(mut self) {
-        for _ in 0..self.steps {
+        let mut done = 0;
+        while self.steps.left_after(done) {
             self.step().await;
+            done += 1;
             tokio::task::yield_now().await;
         }
         if self.actor.entropy.chance(50) {

@@ -18,11 +18,12 @@ use ekiden_store::clock::{Clock, ManualClock};
 use ekiden_store::entropy::Entropy;
 use ekiden_store::{PlanError, Store, StoreError, StoreExt};
 
+use super::Scene;
 use crate::facts::{Ack, Call, Grant, Reply};
 use crate::history::{Client, Recorder};
 
 /// 2026-11-15T12:00:00Z: when every load begins.
-const NOON: Timestamp = Timestamp::from_millis(1_794_744_000_000);
+pub const NOON: Timestamp = Timestamp::from_millis(1_794_744_000_000);
 
 /// 6: how often a doubtful or refused op is sent; then the client gives up, as a real one would.
 const TRIES: usize = 6;
@@ -69,6 +70,11 @@ impl World {
     pub(super) fn new(store: Arc<dyn Store>, seed: u64) -> Arc<Self> {
         let clock = Arc::new(ManualClock::new(NOON));
         let recorder = Recorder::new("load", clock.clone());
+        Self::of(Scene { store, clock, recorder, seed })
+    }
+
+    pub(super) fn of(scene: Scene) -> Arc<Self> {
+        let Scene { store, clock, recorder, seed } = scene;
         let (known, stopped) = (Mutex::default(), AtomicBool::new(false));
         Arc::new(Self { store, clock, recorder, seed, known, stopped })
     }
