@@ -18,8 +18,12 @@ use crate::shared::Shared;
 /// 256 tasks that leave memory under one hold of the lock: some 50 µs that a caller may have to wait.
 const LEAVE_AT_ONCE: usize = 256;
 
+/// 4,096 bodies that are brought at once, and no more of one line: more than is claimed until the next time.
+const BRING_AT_ONCE: usize = 4_096;
+
 /// Runs until the store is closed and the committer is done.
 pub(crate) fn run(shared: &Shared) {
+    bring_heads(shared);
     loop {
         let goes_on = rest(shared);
         if shared.spares.is_wanting() {
@@ -30,7 +34,10 @@ pub(crate) fn run(shared: &Shared) {
         }
         if goes_on || shared.options.checkpoint_on_close {
             match write(shared) {
-                Ok(()) => reserve::keep(shared),
+                Ok(()) => {
+                    reserve::keep(shared);
+                    bring_heads(shared);
+                }
                 Err(error) => recover(shared, &error),
             }
         }
@@ -114,6 +121,28 @@ fn leave(shared: &Shared, tasks: Vec<(Key, u64)>) {
             if !desk.shelf.let_rest(key, *revision) && too_many {
                 desk.shelf.put_away(key, *revision);
             }
+        }
+    }
+}
+
+/// Brings the bodies of tasks that will be claimed next, while there is memory for them, so that claims need not read the disk.
+fn bring_heads(shared: &Shared) {
+    let (heads, snapshot) = {
+        let mut desk = shared.desk();
+        if !desk.is_running() || desk.shelf.bytes_here() >= shared.options.memory_bytes {
+            return;
+        }
+        let heads = desk.shelf.heads_away(BRING_AT_ONCE, BRING_AT_ONCE);
+        match desk.snapshot(&shared.checkpoint) {
+            Ok(snapshot) if !heads.is_empty() => (heads, snapshot),
+            _ => return,
+        }
+    };
+    for some in heads.chunks(LEAVE_AT_ONCE) {
+        let found: Vec<_> = some.iter().filter_map(|key| Some((key, snapshot.task(key).ok()??))).collect();
+        let mut desk = shared.desk();
+        for (key, (task, stamp)) in found {
+            desk.shelf.bring(key, task, stamp.revision);
         }
     }
 }

@@ -7,6 +7,8 @@
 mod card;
 mod change;
 mod reader;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

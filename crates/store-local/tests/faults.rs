@@ -7,14 +7,18 @@ mod ward;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use ekiden_core::id::Namespace;
 use ekiden_core::reason::ReasonCode;
-use ekiden_store::{CheckDepth, Happened, Store};
+use ekiden_core::task::Phase;
+use ekiden_store::{CheckDepth, CountScope, Happened, Store};
 use ekiden_store_local::disk::Disk;
 use ekiden_store_local::disk::fake::{Call, FakeDisk, Fault};
 use ekiden_store_local::disk::planted::{PlantedBug, PlantedDisk};
 use ekiden_store_local::{LocalStore, Options};
+use ward::gated::GatedDisk;
 use ward::{FOLDER, Ward, block_on, options, seeds};
 
 /// Works until something fails or the rounds are over, loses power, and looks at what is left; several times.
@@ -178,4 +182,45 @@ fn a_folder_is_for_its_owner_only() {
     for segment in std::fs::read_dir(path.join("log")).unwrap() {
         assert_eq!(mode(&segment.unwrap().path()), 0o600);
     }
+}
+
+/// A folder that a newer version wrote is refused, and nothing in it is touched.
+#[test]
+fn a_folder_of_a_newer_format_is_refused() {
+    use redb::{Database, TableDefinition};
+    const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    drop(LocalStore::open(&path, Options::default()).unwrap());
+    let file = path.join("checkpoint.redb");
+    let database = Database::open(&file).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(META).unwrap().insert("min_reader", 2).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let before = std::fs::read(&file).unwrap();
+    assert_eq!(LocalStore::open(&path, Options::default()).unwrap_err().code(), ReasonCode::StoreTooNew);
+    assert_eq!(std::fs::read(&file).unwrap().len(), before.len());
+}
+
+/// C9: what is not durable is not seen. While the sync is held up a look at the change waits, and answers when it is over.
+#[test]
+fn nothing_is_seen_before_it_is_durable() {
+    let disk = Arc::new(GatedDisk::new(FakeDisk::new(1)));
+    let quiet = Options { checkpoint_every: Duration::from_secs(3_600), ..options(disk.clone()) };
+    let store = Arc::new(LocalStore::open(Path::new(FOLDER), quiet).unwrap());
+    disk.hold_syncs();
+    let writer = {
+        let store = store.clone();
+        std::thread::spawn(move || block_on(Ward::new(1).enqueue(&*store)))
+    };
+    disk.wait_until_held();
+    let scope = CountScope { namespace: Namespace::new("default").unwrap(), pool: None };
+    let mut look = store.counts(scope);
+    let mut unwoken = Context::from_waker(Waker::noop());
+    assert!(look.as_mut().poll(&mut unwoken).is_pending(), "the change is in no log yet");
+    assert!(!writer.is_finished());
+    disk.let_syncs_go();
+    writer.join().unwrap().unwrap();
+    assert_eq!(block_on(look).unwrap().get(Phase::Queued), 1);
 }

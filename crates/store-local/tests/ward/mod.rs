@@ -1,5 +1,7 @@
 //! Somebody who works with a store, remembers what it answered, and looks later whether that is still so.
 
+pub(crate) mod gated;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;

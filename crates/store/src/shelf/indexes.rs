@@ -50,6 +50,11 @@ pub(crate) struct Lists {
 }
 
 impl Line {
+    /// In the order of claims.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.0.values().flat_map(Run::iter)
+    }
+
     /// The first claimable task behind a place, or the first of all.
     pub(crate) fn head(&self, entries: &Entries, after: Option<(Rank, &Listed)>) -> Option<(Rank, Slot)> {
         let Some((rank, place)) = after else {

@@ -331,6 +331,27 @@ impl Shelf {
         goes
     }
 
+    /// Tasks that are among the first of a line to be claimed while their bodies are away, some of each line.
+    pub fn heads_away(&self, of_each: usize, limit: usize) -> Vec<Key> {
+        let lines = self.spaces.iter().flat_map(|(namespace, space)| {
+            let pools = space.lists.pools.values();
+            pools.flat_map(|pool| pool.ready.values()).map(move |line| (namespace, space, line))
+        });
+        let heads = lines.flat_map(|(namespace, space, line)| {
+            let first = line.iter().take(of_each).map(|slot| space.entries.at(*slot));
+            first.filter(|entry| entry.here().is_none()).map(|entry| entry.listed.key(namespace))
+        });
+        heads.take(limit).collect()
+    }
+
+    /// Brings a body that was away, if the task is as it was at this revision.
+    pub fn bring(&mut self, key: &Key, task: Arc<Task>, revision: u64) {
+        let Some(space) = self.spaces.get_mut(&key.namespace) else { return };
+        if let Some(slot) = space.find(&Ident::of(&key.name)) {
+            space.bring(slot, task, revision);
+        }
+    }
+
     /// About how many bytes the bodies take that are here.
     pub fn bytes_here(&self) -> usize {
         self.spaces.values().map(|space| space.bytes_here).sum()

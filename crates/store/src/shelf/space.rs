@@ -368,6 +368,17 @@ impl Space {
         }
     }
 
+    /// Takes a body back, if it is the one that was put away.
+    pub(crate) fn bring(&mut self, slot: Slot, task: Arc<Task>, revision: u64) {
+        if let Some(entry) = self.entries.cell(slot)
+            && entry.stamp.revision == revision
+            && entry.here().is_none()
+        {
+            entry.body = Body::Here(task);
+            self.bytes_here += entry.bytes_here();
+        }
+    }
+
     /// One copy of equal names.
     pub(crate) fn shared_names(&mut self, names: Names) -> Arc<Names> {
         if self.names.len() >= NAMES_SHARED_MAX {

@@ -1,0 +1,154 @@
+//! What version 1 wrote is read for ever: the bytes in `fixtures/` were written once, and must give the same records. When a
+//! version 2 comes, it gets files of its own beside them. `EKIDEN_BLESS=1` writes files that are missing.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ekiden_core::id::{GroupId, Kind, Namespace, OpId, PoolName, TaskId};
+use ekiden_core::index::Index;
+use ekiden_core::key::Key;
+use ekiden_core::plan::Enqueue;
+use ekiden_core::pool::Profile;
+use ekiden_core::record::Record;
+use ekiden_core::task::{Spec, Task, TaskEnvelope};
+use ekiden_core::time::{Millis, Timestamp};
+use ekiden_core::transition::Start;
+use ekiden_store::shelf::{Names, Put, Stamp};
+use ekiden_store::{MemoryStore, Store, StoreExt};
+
+use super::*;
+
+const NOON: Timestamp = Timestamp::from_millis(1_794_744_000_000);
+
+fn key() -> Key {
+    Key::task(&Namespace::new("default").unwrap(), &TaskId::new("受付-1").unwrap())
+}
+
+fn stamp() -> Stamp {
+    Stamp { revision: 7, created_by: OpId::from_bits(0x0101), last: OpId::from_bits(0x0202) }
+}
+
+/// A task with a bit of everything.
+fn task() -> Arc<Task> {
+    let envelope = TaskEnvelope::json(Kind::new("greet").unwrap(), r#"{"name":"花子"}"#);
+    let policy = Profile::Embedded.settings().policy;
+    let id = TaskId::new("受付-1").unwrap();
+    let mut spec = Spec::new(key().namespace, PoolName::new("work").unwrap(), id, envelope, policy, NOON);
+    spec.run_at = Some(NOON + Millis::from_secs(60));
+    spec.group = Some(GroupId::new("g").unwrap());
+    let plan = Enqueue { spec: Arc::new(spec), start: Start::Released, parents: vec![], idempotency: None };
+    let store = MemoryStore::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let found = runtime.block_on(async {
+        store.run(&plan, OpId::from_bits(0x0101), NOON).await.unwrap();
+        store.get(vec![key()]).await.unwrap().remove(0).unwrap()
+    });
+    found.record.as_task().unwrap().clone()
+}
+
+fn sealed() -> Vec<u8> {
+    let task = task();
+    let index = Index::of(&key(), &Record::Task(task.clone()));
+    let card = Card { created_at: NOON, stamp: stamp(), index, names: Names::of(&task) };
+    seal(b"key", |into| {
+        put_card(&card, into);
+        put_body(&task, into);
+    })
+}
+
+fn batch() -> Vec<u8> {
+    let record = Record::Task(task());
+    let mut bytes = Vec::new();
+    for same_spec in [false, true] {
+        write_put(&Put { key: &key(), record: &record, stamp: stamp(), same_spec, ready: false }, &mut bytes);
+    }
+    let counter = Key::running(&key().namespace, &PoolName::new("work").unwrap());
+    let put = Put { key: &counter, record: &Record::Counter(3), stamp: stamp(), same_spec: false, ready: false };
+    write_put(&put, &mut bytes);
+    write_delete(&counter, 9, &mut bytes);
+    bytes
+}
+
+/// The bytes that were written once.
+fn fixture(name: &str, now: &[u8]) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
+    if !path.exists() && std::env::var_os("EKIDEN_BLESS").is_some() {
+        std::fs::write(&path, now).unwrap();
+    }
+    std::fs::read(path).unwrap()
+}
+
+fn read_sealed(value: &[u8]) -> (Card, Task) {
+    let mut reader = unseal(b"key", value).unwrap();
+    let card = read_card(&mut reader).unwrap();
+    let task = read_body::<Unreadable>(&mut reader, || Err(Unreadable::Short)).unwrap();
+    (card, task)
+}
+
+/// C9
+#[test]
+fn a_task_of_version_1_is_read_for_ever() {
+    let (card, read) = read_sealed(&fixture("task.v1.bin", &sealed()));
+    assert_eq!(read, *task());
+    assert_eq!((card.stamp, card.created_at, card.names), (stamp(), NOON, Names::of(&task())));
+    assert_eq!(card.index, Index::of(&key(), &Record::Task(task())));
+}
+
+/// C9
+#[test]
+fn a_batch_of_version_1_is_read_for_ever() {
+    let bytes = fixture("batch.v1.bin", &batch());
+    let changes: Vec<Change> = ChangeReader::new(&bytes).map(Result::unwrap).collect();
+    match changes.as_slice() {
+        [
+            Change::Task(key_of, _, spec, state),
+            Change::State(_, at, again),
+            Change::Other(_, _, counter),
+            Change::Deleted(_, 9),
+        ] => {
+            assert_eq!((key_of, *at), (&key(), stamp()));
+            assert_eq!((spec, state), (task().spec.as_ref(), &task().state));
+            assert_eq!(again, state);
+            assert_eq!(*counter, Record::Counter(3));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_record_that_only_newer_versions_may_write_is_read_but_not_written() {
+    let mut value = sealed();
+    value[4] = RECORD_VERSION + 1;
+    let checksum = checksum_of(b"key", &value[4..]).to_le_bytes();
+    value[..4].copy_from_slice(&checksum);
+    assert!(check_writable(&value).is_ok(), "newer, but anybody may write it");
+    value[5] = RECORD_VERSION + 1;
+    let checksum = checksum_of(b"key", &value[4..]).to_le_bytes();
+    value[..4].copy_from_slice(&checksum);
+    assert_eq!(read_sealed(&value).1, *task());
+    assert!(matches!(check_writable(&value), Err(Unreadable::TooNew { version: 2 })));
+}
+
+/// Every bit of a sealed value and of its key counts.
+#[test]
+fn a_flipped_bit_or_another_key_never_passes_for_a_record() {
+    let value = sealed();
+    for at in 0..value.len() * 8 {
+        let mut broken = value.clone();
+        broken[at / 8] ^= 1 << (at % 8);
+        assert!(unseal(b"key", &broken).is_err(), "bit {at}");
+    }
+    assert!(unseal(b"yek", &value).is_err());
+}
+
+/// Bytes that end anywhere are an error, not a panic and not a record.
+#[test]
+fn a_batch_that_ends_in_the_middle_is_an_error() {
+    let bytes = batch();
+    let whole = ChangeReader::new(&bytes).count();
+    for end in 1..bytes.len() {
+        let read: Vec<_> = ChangeReader::new(&bytes[..end]).collect();
+        assert!(read.len() < whole || read.iter().any(Result::is_err), "{end} of {} bytes", bytes.len());
+    }
+}

@@ -1,0 +1,113 @@
+//! A disk whose syncs can be held up.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+
+use ekiden_store_local::disk::fake::FakeDisk;
+use ekiden_store_local::disk::{Disk, DiskFile, How, LockGuard};
+
+/// Whether syncs are held up, and how many are.
+#[derive(Debug, Default)]
+struct Gate {
+    state: Mutex<(bool, usize)>,
+    moved: Condvar,
+}
+
+#[derive(Debug)]
+pub(crate) struct GatedDisk {
+    disk: FakeDisk,
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug)]
+struct GatedFile {
+    file: Box<dyn DiskFile>,
+    gate: Arc<Gate>,
+}
+
+impl GatedDisk {
+    pub(crate) fn new(disk: FakeDisk) -> Self {
+        Self { disk, gate: Arc::default() }
+    }
+
+    pub(crate) fn hold_syncs(&self) {
+        self.gate.state.lock().unwrap().0 = true;
+    }
+
+    pub(crate) fn let_syncs_go(&self) {
+        self.gate.state.lock().unwrap().0 = false;
+        self.gate.moved.notify_all();
+    }
+
+    pub(crate) fn wait_until_held(&self) {
+        let state = self.gate.state.lock().unwrap();
+        drop(self.gate.moved.wait_while(state, |(_, held)| *held == 0).unwrap());
+    }
+}
+
+impl Disk for GatedDisk {
+    fn create_folder(&self, folder: &Path) -> io::Result<()> {
+        self.disk.create_folder(folder)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(folder)
+    }
+
+    fn open(&self, path: &Path, how: How) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(GatedFile { file: self.disk.open(path, how)?, gate: self.gate.clone() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        self.disk.sync_folder(folder)
+    }
+
+    fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
+        self.disk.free_bytes(folder)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<LockGuard> {
+        self.disk.lock(path)
+    }
+}
+
+impl DiskFile for GatedFile {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(into, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.gate.state.lock().unwrap();
+        state.1 += 1;
+        self.gate.moved.notify_all();
+        let mut state = self.gate.moved.wait_while(state, |(closed, _)| *closed).unwrap();
+        state.1 -= 1;
+        drop(state);
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    fn allocate(&self, from: u64, bytes: u64) -> io::Result<()> {
+        self.file.allocate(from, bytes)
+    }
+}
