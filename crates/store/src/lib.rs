@@ -67,5 +67,7 @@ pub use error::{Happened, StoreError};
 pub use ext::{PlanError, RunAndClaimed, StoreExt};
 pub use memory::MemoryStore;
 pub use op::{Answer, Applied, Claimed, Conflict, Op, Outcome};
-pub use query::{CountScope, Counts, DueEntry, DueQuery, ListOrder, Page, RecordQuery, TaskQuery, check_batch};
+pub use query::{
+    CountScope, Counts, DueEntry, DueQuery, ListOrder, Page, RecordQuery, TaskQuery, check_batch, check_namespaces,
+};
 pub use store::{CheckDepth, Finding, Hint, Info, Store};
