@@ -62,6 +62,7 @@ mod op;
 mod query;
 pub mod shelf;
 mod store;
+pub mod transfer;
 
 pub use error::{Happened, StoreError};
 pub use ext::{PlanError, RunAndClaimed, StoreExt};
