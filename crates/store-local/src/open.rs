@@ -16,7 +16,7 @@ use ekiden_store::{StoreError, entropy::Entropy};
 use crate::checkpoint::{Changed, Changes, Checkpoint, Loaded, Snapshot};
 use crate::codec::{Change, ChangeReader};
 use crate::desk::Desk;
-use crate::disk::{Disk, SystemDisk};
+use crate::disk::{Disk, LockGuard, SystemDisk};
 use crate::log::{Log, LogError, LogOptions};
 use crate::shared::Shared;
 use crate::{checkpointer, committer, error};
@@ -63,10 +63,7 @@ impl Default for Options {
 pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, JoinHandle<()>), StoreError> {
     let disk = options.disk.clone();
     disk.create_folder(folder).map_err(|source| error::io(folder, source))?;
-    let lock = disk.lock(&folder.join("lock")).map_err(|source| match source.kind() {
-        io::ErrorKind::WouldBlock => error::in_use(folder),
-        _ => error::io(folder, source),
-    })?;
+    let lock = lock(disk.as_ref(), folder)?;
     let checkpoint = Checkpoint::open(disk.clone(), folder, options.cache_bytes)?;
     let Loaded { mut shelf, sequence } = checkpoint.load()?;
     let mut replay = Replay { changes: Changes::new(), snapshot: checkpoint.snapshot()?, shelf: &mut shelf };
@@ -82,6 +79,14 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
     crate::reserve::keep(&shared);
     let threads = committer::start(shared.clone()).and_then(|committer| checkpointer::start(shared.clone(), committer));
     Ok((shared.clone(), threads.map_err(|source| error::io(folder, source))?))
+}
+
+/// Keeps other processes out of a folder.
+pub(crate) fn lock(disk: &dyn Disk, folder: &Path) -> Result<LockGuard, StoreError> {
+    disk.lock(&folder.join("lock")).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => error::in_use(folder),
+        _ => error::io(folder, source),
+    })
 }
 
 /// Puts back what the log has beyond the checkpoint.
