@@ -11,6 +11,7 @@ use clap::Subcommand;
 use ekiden::core::{ReasonCode, Refusal};
 use ekiden::store::transfer::{Existing, Moved, export, import};
 use ekiden::store::{Address, CheckDepth, Finding};
+use indicatif::BinaryBytes;
 
 use crate::bar::Bar;
 use crate::language::Lang;
@@ -170,10 +171,10 @@ async fn run_compact(address: &Address, lang: Lang) -> Outcome<ExitCode> {
     let bar = Bar::start(lang.pick("compacting", "圧縮中"));
     let compacted = address.compact().await?;
     drop(bar);
-    let [before, after] = [compacted.before_bytes, compacted.after_bytes].map(mebibytes);
+    let [before, after] = [compacted.before_bytes, compacted.after_bytes].map(BinaryBytes);
     say(&match lang {
-        Lang::En => format!("Compacted: {before} MiB before, {after} MiB now."),
-        Lang::Ja => format!("圧縮しました: {before} MiB → {after} MiB"),
+        Lang::En => format!("Compacted: {before} before, {after} now."),
+        Lang::Ja => format!("圧縮しました: {before} → {after}"),
     });
     Ok(ExitCode::SUCCESS)
 }
@@ -195,12 +196,6 @@ fn amount(moved: &Moved, lang: Lang) -> String {
         Lang::En => format!("records: {records} (tasks: {tasks}), namespaces: {namespaces}"),
         Lang::Ja => format!("レコード {records}（タスク {tasks}）、名前空間 {namespaces}"),
     }
-}
-
-/// With one decimal.
-fn mebibytes(bytes: u64) -> String {
-    let tenths = bytes.saturating_mul(10) >> 20;
-    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

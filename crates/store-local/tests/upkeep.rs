@@ -143,7 +143,7 @@ impl Load {
     async fn write(self: Arc<Self>, store: Arc<LocalStore>, lab: Lab) {
         while !self.stop.load(Ordering::SeqCst) {
             let n = self.next.fetch_add(1, Ordering::SeqCst);
-            let phase = if n % 2 == 0 { Phase::Queued } else { Phase::Succeeded };
+            let phase = if n.is_multiple_of(2) { Phase::Queued } else { Phase::Succeeded };
             apply(&*store, vec![put(&lab, n, phase)]).await;
             self.acknowledged.lock().unwrap().push(n);
         }

@@ -176,7 +176,9 @@ fn lanes_keys_dependencies_and_leases_go_on_after_a_transfer() {
         transfer(&*lab.store(), &*to, Existing::Refuse, &mut |_| {}).await.unwrap();
         let moved = lab_over(&to).await;
         // Both labs draw the same ids; the second goes on behind those that the first has used.
-        (0..100).for_each(|_| drop(moved.op()));
+        for _ in 0..100 {
+            moved.op();
+        }
         let twin = Spec { unique: Some(Arc::new(key)), ..moved.spec("twin") };
         match moved.run(&moved.plan_of(twin)).await {
             Ok(Enqueued::Existing(task)) => assert_eq!(task, id("unique")),
