@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden::core::{Millis, Progress, RetryPolicy, TaskId};
+use ekiden::core::{Millis, Progress, ReasonCode, RetryPolicy, TaskId};
 use ekiden::{Client, Context, EnqueueBuilder, Payload, Runner, TaskError};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,12 @@ use crate::row::Row;
 
 /// Fewer than there are tasks, so that some have to wait for a free place.
 const CONCURRENCY: usize = 6;
+
+/// How many tasks a round has.
+const TASKS: usize = 9;
+
+/// Five seconds, not the usual thirty: whoever kills the demo and starts it again should not wait for long.
+const LEASE: Duration = Duration::from_secs(5);
 
 /// One step of a leg: short enough to make a bar move, long enough to be seen.
 const STEP: Duration = Duration::from_millis(100);
@@ -50,20 +56,44 @@ async fn run(leg: Leg, context: Context) -> Result<(), TaskError> {
 
 /// A runner for the demo's tasks.
 pub(crate) fn runner(client: &Client) -> Result<Runner, ekiden::Error> {
-    Runner::builder(client).handler(run).concurrency(CONCURRENCY).name("dev").build()
+    Runner::builder(client).handler(run).concurrency(CONCURRENCY).name("dev").lease(LEASE).build()
 }
 
-/// Hands every task in, and returns what is to be shown of each, in the order of the screen.
+/// A round of the demo: its number goes behind the names of its tasks, but for the first.
+#[derive(Clone, Copy)]
+struct Round(u64);
+
+impl Round {
+    fn name(self, base: &str) -> String {
+        if self.0 == 1 { base.to_owned() } else { format!("{base}.{}", self.0) }
+    }
+
+    fn of(name: &str) -> Self {
+        Self(name.rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or(1))
+    }
+
+    /// The round that goes on, or a new one when the tasks of the latest have all ended.
+    async fn find(client: &Client) -> Result<Self, ekiden::Error> {
+        let newest = client.list(client.all(), None, TASKS).await?.items;
+        let Some(latest) = newest.first().map(|task| Self::of(task.id.as_str())) else { return Ok(Self(1)) };
+        let of_latest = newest.iter().filter(|task| Self::of(task.id.as_str()).0 == latest.0);
+        let has_ended = of_latest.filter(|task| task.state.is_final()).count() == TASKS;
+        Ok(if has_ended { Self(latest.0 + 1) } else { latest })
+    }
+}
+
+/// Hands every task in that is not there already, and returns what is to be shown of each, in the order of the screen.
 pub(crate) async fn hand_in(client: &Client, lang: Lang) -> Result<Vec<Row>, ekiden::Error> {
-    let photos = TaskId::new("resize-photos")?;
+    let round = Round::find(client).await?;
+    let photos = TaskId::new(round.name("resize-photos"))?;
     let calm = |steps| Leg { steps, trouble: Trouble::None };
     let unanswered = lang.pick("no answer (503)", "応答がありません (503)").to_owned();
     let unknown = lang.pick("no such address", "宛先が存在しません").to_owned();
     let waits = [900, 1_500].map(Millis::new).to_vec();
-    let named = |id: &str, leg, en, ja| client.enqueue(leg).id(id).title(lang.pick(en, ja));
+    let named = |id: &str, leg, en, ja| client.enqueue(leg).id(round.name(id)).title(lang.pick(en, ja));
 
     let mut tasks = vec![
-        named(photos.as_str(), calm(16), "reports its progress", "進捗を報告"),
+        named("resize-photos", calm(16), "reports its progress", "進捗を報告"),
         named(
             "call-api",
             Leg { steps: 4, trouble: Trouble::Passing(2, unanswered) },
@@ -88,7 +118,18 @@ pub(crate) async fn hand_in(client: &Client, lang: Lang) -> Result<Vec<Row>, eki
 }
 
 async fn enqueue(client: &Client, task: EnqueueBuilder) -> Result<Row, ekiden::Error> {
-    let enqueued = task.await?;
-    let record = client.get_status(&enqueued.id).await?;
-    Ok(Row::new(record.id, record.title.unwrap_or_else(|| Arc::from("")), record.max_attempts))
+    let task = task.into_task()?;
+    let id = task.task.id.clone();
+    let is_there = match client.queue().enqueue(vec![task]).await.pop() {
+        Some(Err(error)) if error.code() == ReasonCode::TaskExists => true,
+        Some(enqueued) => enqueued.map(|_| false)?,
+        None => false,
+    };
+    let record = client.get_status(&id).await?;
+    let mut row = Row::new(id, record.title.clone().unwrap_or_else(|| Arc::from("")), record.max_attempts);
+    // Of what is new all changes will be heard; of what is there this is all there is to hear.
+    if is_there {
+        row.catch_up(&record);
+    }
+    Ok(row)
 }

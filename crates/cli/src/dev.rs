@@ -1,10 +1,12 @@
-//! `ekiden dev`: a handful of demo tasks on a store in memory, carried by the real runner before one's eyes.
+//! `ekiden dev`: a handful of demo tasks, in memory or in a folder, carried by the real runner before one's eyes.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ekiden::store::Address;
 use ekiden::{Client, Ekiden, Ended, Heard, Subscription, TaskState};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -13,6 +15,7 @@ use crate::demo;
 use crate::language::Lang;
 use crate::row::Row;
 use crate::screen::Screen;
+use crate::table::state_word;
 
 /// Ten frames a second: a countdown in tenths needs no more.
 const FRAME: Duration = Duration::from_millis(100);
@@ -20,29 +23,30 @@ const FRAME: Duration = Duration::from_millis(100);
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Runs the demo until every task has ended, or until somebody interrupts it.
-pub(crate) fn run(lang: Lang) -> Outcome<ExitCode> {
+pub(crate) fn run(data: Option<PathBuf>, lang: Lang) -> Outcome<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(Dev::new(lang)?.run())
+    let address = data.map_or(Address::Memory, Address::Local);
+    runtime.block_on(Dev::new(address, lang)?.run())
 }
 
 struct Dev {
     lang: Lang,
+    address: Address,
     screen: Screen,
     rows: Vec<Row>,
 }
 
 impl Dev {
-    fn new(lang: Lang) -> Outcome<Self> {
-        Ok(Self { lang, screen: Screen::new(lang), rows: Vec::new() })
+    fn new(address: Address, lang: Lang) -> Outcome<Self> {
+        Ok(Self { lang, address, screen: Screen::new(lang), rows: Vec::new() })
     }
 
     async fn run(mut self) -> Outcome<ExitCode> {
         let mut interrupts = Interrupts::listen()?;
-        self.screen.say(self.lang.pick(
-            "ekiden dev: demo tasks in memory, nothing is kept. Ctrl-C ends.",
-            "ekiden dev: メモリ上のデモタスクです（保存されません）。Ctrl-C で終了します。",
-        ));
-        let client = Ekiden::open("memory:").await?.namespace("dev")?;
+        let ekiden = Ekiden::builder(self.address.open().await?).build();
+        self.screen.say(&self.greeting());
+        let client = ekiden.namespace("dev")?;
+        self.say_counts(&client, "Still there from earlier", "前回までのタスク").await?;
         let mut changes = client.subscribe();
         self.rows = demo::hand_in(&client, self.lang).await?;
         self.screen.begin(&self.rows)?;
@@ -70,7 +74,38 @@ impl Dev {
         };
         self.hear_the_rest(&mut changes, &client).await?;
         self.screen.end(&self.rows)?;
-        Ok(self.conclude(interrupt, &ended))
+        let code = self.conclude(interrupt, &ended);
+        if self.address != Address::Memory {
+            self.say_counts(&client, "Kept", "保存済み").await?;
+        }
+        ekiden.close().await?;
+        Ok(code)
+    }
+
+    fn greeting(&self) -> String {
+        match (&self.address, self.lang) {
+            (Address::Memory, Lang::En) => "ekiden dev: demo tasks in memory, nothing is kept. Ctrl-C ends.".to_owned(),
+            (Address::Memory, Lang::Ja) => {
+                "ekiden dev: メモリ上のデモタスクです（保存されません）。Ctrl-C で終了します。".to_owned()
+            }
+            (kept, Lang::En) => format!("ekiden dev: demo tasks, kept in {kept}. Ctrl-C ends."),
+            (kept, Lang::Ja) => format!("ekiden dev: {kept} に保存されるデモタスクです。Ctrl-C で終了します。"),
+        }
+    }
+
+    /// How many tasks the store has, by state; nothing if it has none.
+    async fn say_counts(&self, client: &Client, en: &str, ja: &str) -> Outcome<()> {
+        let counts = client.counts_by_state().await?;
+        let states = counts.by_phase.iter().filter(|(_, count)| **count > 0);
+        let states: Vec<_> =
+            states.map(|(state, count)| format!("{} {count}", state_word(*state, self.lang))).collect();
+        if !states.is_empty() {
+            self.screen.say(&match self.lang {
+                Lang::En => format!("{en}: {}", states.join(", ")),
+                Lang::Ja => format!("{ja}: {}", states.join("、")),
+            });
+        }
+        Ok(())
     }
 
     async fn hear(&mut self, heard: Option<Heard>, client: &Client) -> Outcome<()> {

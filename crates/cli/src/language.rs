@@ -1,6 +1,7 @@
 //! Which language a person reads, and the few texts of this command in both.
 
 use clap::ValueEnum;
+use ekiden::core::Language;
 
 /// A language of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -18,6 +19,14 @@ impl Lang {
             .iter()
             .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
         if set.is_some_and(|value| value.starts_with("ja")) { Self::Ja } else { Self::En }
+    }
+
+    /// The same for texts that belong to reason codes.
+    pub(crate) const fn of_messages(self) -> Language {
+        match self {
+            Self::En => Language::En,
+            Self::Ja => Language::Ja,
+        }
     }
 
     /// The text of this language.

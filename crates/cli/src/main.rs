@@ -1,17 +1,22 @@
 //! The `ekiden` command. Everything a person sees is printed in this crate and nowhere else.
 
+mod bar;
+mod complaint;
 mod demo;
 mod dev;
 mod language;
 mod row;
 mod screen;
+mod store;
 mod table;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use language::Lang;
+use store::StoreCommand;
 
 /// A job runtime: tasks that must not be lost, run twice or hang.
 #[derive(Parser)]
@@ -27,21 +32,28 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Watch a runner carry a handful of demo tasks, on a store in memory (the default).
-    Dev,
+    /// Watch a runner carry a handful of demo tasks (the default).
+    Dev {
+        /// Keep the tasks in this folder; without it they are in memory, and gone at the end
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+    },
+    /// Move, check and look after a store.
+    Store {
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let lang = cli.lang.unwrap_or_else(Lang::from_environment);
-    let outcome = match cli.command.unwrap_or(Command::Dev) {
-        Command::Dev => dev::run(lang),
+    let outcome = match cli.command.unwrap_or(Command::Dev { data: None }) {
+        Command::Dev { data } => dev::run(data, lang),
+        Command::Store { command } => store::run(command, lang),
     };
     match outcome {
         Ok(code) => code,
-        Err(error) => {
-            anstream::eprintln!("ekiden: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => complaint::tell(error.as_ref(), lang),
     }
 }

@@ -148,7 +148,7 @@ const fn color(state: TaskState) -> Color {
     }
 }
 
-const fn state_word(state: TaskState, lang: Lang) -> &'static str {
+pub(crate) const fn state_word(state: TaskState, lang: Lang) -> &'static str {
     let japanese = match state {
         TaskState::Pending => "保留中",
         TaskState::Blocked => "依存待ち",

@@ -1,40 +1,19 @@
 //! `ekiden dev` as a person runs it: the real binary, its output, its end.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
+mod running;
 mod terminal;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Output, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use running::{Running, command, ekiden, send, task, text};
 use terminal::Terminal;
 
 const TASKS: [&str; 9] =
     ["resize-photos", "call-api", "send-mail", "report", "publish", "deploy-1", "deploy-2", "deploy-3", "襷リレー"];
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden"));
-    for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
-        command.env_remove(variable);
-    }
-    command.args(arguments).env("LC_ALL", "C").env("TERM", "xterm-256color");
-    command
-}
-
-fn ekiden(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the binary can be run")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("the output is text")
-}
-
-/// The task of a line about a change.
-fn task(line: &str) -> Option<&str> {
-    line.split(' ').find_map(|part| part.strip_prefix("task="))
-}
 
 /// Times are masked and columns squeezed, for both differ from run to run; lines are gathered by task, for tasks run side
 /// by side and only the order of one task's lines is certain.
@@ -96,38 +75,6 @@ fn a_reader_that_has_seen_enough_is_no_fault() {
     let mut child = command(&["dev"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop((child.stdout.take(), child.stderr.take()));
     assert_eq!(child.wait().unwrap().code(), Some(0));
-}
-
-struct Running {
-    child: Child,
-    log: BufReader<std::process::ChildStderr>,
-    seen: String,
-}
-
-impl Running {
-    fn start(arguments: &[&str]) -> Self {
-        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        Self { child, log, seen: String::new() }
-    }
-
-    fn wait_for(&mut self, text: &str) {
-        while !self.seen.contains(text) {
-            let read = self.log.read_line(&mut self.seen).unwrap();
-            assert!(read > 0, "the log ended without {text:?}:\n{}", self.seen);
-        }
-    }
-
-    fn end(mut self) -> (ExitStatus, String, String) {
-        self.log.read_to_string(&mut self.seen).unwrap();
-        let mut table = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut table).unwrap();
-        (self.child.wait().unwrap(), self.seen, table)
-    }
-}
-
-fn send(signal: Signal, child: &Child) {
-    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 /// The last line names exactly the tasks that went from running back to the queue.

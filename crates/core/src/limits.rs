@@ -111,6 +111,15 @@ pub const PAGE_ITEMS_MAX: usize = 1_000;
 /// 1,000 records that one page of a filtered listing may read before it returns with a cursor.
 pub const PAGE_SCAN_MAX: usize = 1_000;
 
+/// 256 records that a transfer reads and writes at a time: 80 MiB if each has the largest payload and result there are.
+pub const TRANSFER_PAGE_ITEMS: usize = 256;
+
+/// 8 MiB of lines that an import writes at a time: a sync for as much costs nothing beside it.
+pub const TRANSFER_BATCH_BYTES: usize = 8 * 1024 * 1024;
+
+/// 4 MiB a line of an export: the largest payload and result take 2 MiB when each of their bytes has to be escaped.
+pub const TRANSFER_LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// 1,000 due entries a call: a page of maintenance.
 pub const DUE_ITEMS_MAX: usize = 1_000;
 

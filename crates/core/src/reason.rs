@@ -178,6 +178,22 @@ reason_codes! {
     StoreDamaged = "STORE_DAMAGED",
     /// A record was written by a newer version that older ones may not write.
     RecordTooNew = "RECORD_TOO_NEW",
+    /// There is no store at this place.
+    StoreNotFound = "STORE_NOT_FOUND",
+    /// A backup goes to a place where something is already.
+    BackupExists = "BACKUP_EXISTS",
+    /// A store of this kind cannot do what was asked.
+    StoreCannot = "STORE_CANNOT",
+    /// A line of an import cannot be read, or does not belong there.
+    ImportInvalid = "IMPORT_INVALID",
+    /// An import ends before its end.
+    ImportCut = "IMPORT_CUT",
+    /// An import was written by a newer version.
+    ImportTooNew = "IMPORT_TOO_NEW",
+    /// The target of an import has something in a namespace that is imported.
+    ImportExists = "IMPORT_EXISTS",
+    /// A file that was named cannot be read or written.
+    FileUnavailable = "FILE_UNAVAILABLE",
     /// The namespace is shared with foreign runners.
     NamespaceShared = "NAMESPACE_SHARED",
 

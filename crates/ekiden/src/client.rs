@@ -8,14 +8,13 @@ use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{Kind, Namespace, OpId, PoolName, QuestionId, ScheduleId, SweepId, TaskId};
 use ekiden_core::limits;
 use ekiden_core::pool::PoolSettings;
-use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::runner::Runner;
 use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::Sweep;
 use ekiden_core::task::{JSON, TaskEnvelope};
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{CountScope, Counts, ListOrder, MemoryStore, Page, Store, TaskQuery};
+use ekiden_store::{CountScope, Counts, ListOrder, Page, Store, TaskQuery};
 use hashbrown::HashSet;
 
 use crate::change::{Heard, Observer, Subscription};
@@ -39,6 +38,7 @@ pub(crate) const DEFAULT_POOL: &str = "default";
 pub struct Ekiden {
     queue: Arc<dyn Queue>,
     tools: Arc<Tools>,
+    store: Arc<dyn Store>,
 }
 
 /// What clients of one queue share.
@@ -77,21 +77,6 @@ impl Tools {
 }
 
 impl Ekiden {
-    /// Opens the queue at an address: `memory:` keeps everything in this process.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), ekiden::Error> {
-    /// let client = ekiden::Ekiden::open("memory:").await?.namespace("default")?;
-    /// assert!(ekiden::Ekiden::open("redis://localhost").await.is_err());
-    /// # Ok(()) }
-    /// ```
-    pub async fn open(url: &str) -> Result<Self> {
-        match url {
-            "memory:" => Ok(Self::builder(Arc::new(MemoryStore::new())).build()),
-            _ => Err(Refusal::new(ReasonCode::UrlInvalid).with("url", url.chars().take(64).collect::<String>()).into()),
-        }
-    }
-
     /// A queue over a store of your own choice.
     pub fn builder(store: Arc<dyn Store>) -> EkidenBuilder {
         EkidenBuilder {
@@ -112,6 +97,12 @@ impl Ekiden {
     /// The port itself.
     pub fn queue(&self) -> &Arc<dyn Queue> {
         &self.queue
+    }
+
+    /// Ends the store's work and lets go of its folder. What was acknowledged stays; clients are refused from now on, with
+    /// `STORE_CLOSED`. Runners should have ended before.
+    pub async fn close(&self) -> Result<()> {
+        Ok(self.store.close().await?)
     }
 }
 
@@ -162,9 +153,9 @@ impl EkidenBuilder {
     pub fn build_around(self, layer: impl FnOnce(Arc<dyn Queue>) -> Arc<dyn Queue>) -> Ekiden {
         let mut entropy = self.entropy;
         let own = Entropy::from_seed(entropy.next_u64());
-        let queue = Arc::new(StoreQueue::with(self.store, self.clock.clone(), own, self.observers));
+        let queue = Arc::new(StoreQueue::with(self.store.clone(), self.clock.clone(), own, self.observers));
         let tools = Tools::new(self.clock, self.io, entropy);
-        Ekiden { queue: layer(queue), tools: Arc::new(tools) }
+        Ekiden { queue: layer(queue), tools: Arc::new(tools), store: self.store }
     }
 }
 

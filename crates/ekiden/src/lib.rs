@@ -2,6 +2,7 @@
 //!
 //! Start with [`Ekiden::open`], hand tasks in with a [`Client`], run them with a [`Runner`].
 
+mod address;
 mod bell;
 mod change;
 mod client;
@@ -69,7 +70,14 @@ pub mod core {
 pub mod store {
     pub use ekiden_store::clock::{Clock, ManualClock, SystemClock, TokioClock};
     pub use ekiden_store::layers;
-    pub use ekiden_store::{CountScope, Counts, ListOrder, MemoryStore, Page, Store, TaskQuery};
+    pub use ekiden_store::transfer;
+    pub use ekiden_store::{
+        CheckDepth, CountScope, Counts, Finding, ListOrder, MemoryStore, Page, Store, StoreError, TaskQuery,
+    };
+    #[cfg(feature = "local")]
+    pub use ekiden_store_local::{Compacted, LocalStore, Options as LocalOptions};
+
+    pub use crate::address::Address;
 }
 
 /// The README's programs are compiled and run like every other example.

@@ -2,6 +2,7 @@
 //! holds payloads, tasks that rest, and what an open needs to build the index again.
 
 mod backend;
+mod copy;
 mod keys;
 mod load;
 mod snapshot;

@@ -2,11 +2,13 @@
 //! for nothing else; the checkpoint, a redb file, follows behind and holds what need not be in memory. Everything that is done
 //! to files goes through [`disk`]. `docs/formats.md` draws the bytes.
 
+mod backup;
 mod check;
 mod checkpoint;
 mod checkpointer;
 mod codec;
 mod committer;
+mod compact;
 mod desk;
 pub mod disk;
 mod error;
@@ -17,5 +19,6 @@ mod reserve;
 mod shared;
 mod store;
 
+pub use compact::Compacted;
 pub use open::Options;
 pub use store::LocalStore;

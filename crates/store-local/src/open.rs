@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 use crate::checkpoint::{Changed, Changes, Checkpoint, Loaded, Snapshot};
 use crate::codec::{Change, ChangeReader};
 use crate::desk::Desk;
-use crate::disk::{Disk, SystemDisk};
+use crate::disk::{Disk, LockGuard, SystemDisk};
 use crate::log::{Log, LogError, LogOptions};
 use crate::shared::Shared;
 use crate::{checkpointer, committer, error, reserve};
@@ -65,10 +65,7 @@ impl Default for Options {
 pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, JoinHandle<()>), StoreError> {
     let disk = options.disk.clone();
     disk.create_folder(folder).map_err(|source| error::io(folder, source))?;
-    let lock = disk.lock(&folder.join("lock")).map_err(|source| match source.kind() {
-        io::ErrorKind::WouldBlock => error::in_use(folder),
-        _ => error::io(folder, source),
-    })?;
+    let lock = lock(disk.as_ref(), folder)?;
     let checkpoint = Checkpoint::open(disk.clone(), folder, options.cache_bytes)?;
     let Loaded { mut shelf, sequence } = checkpoint.load()?;
     let mut replay = Replay { changes: Changes::new(), snapshot: checkpoint.snapshot()?, shelf: &mut shelf };
@@ -81,7 +78,7 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
         .map_err(|error| log_error(&log_folder, error))?;
     let Replay { changes, snapshot, .. } = replay;
     let mut known = HashMap::new();
-    for namespace in shelf.namespaces(None, usize::MAX) {
+    for namespace in shelf.namespaces(None, usize::MAX).items {
         let newest = changes.keys().filter(|key| key.kind == RecordKind::Task && key.namespace == namespace);
         let newest = newest.filter_map(|key| TaskId::bits_of(&key.name)).max();
         let highest = snapshot.highest_id(&namespace)?.max(newest);
@@ -93,6 +90,14 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
     reserve::keep(&shared);
     let threads = committer::start(shared.clone()).and_then(|committer| checkpointer::start(shared.clone(), committer));
     Ok((shared.clone(), threads.map_err(|source| error::io(folder, source))?))
+}
+
+/// Keeps other processes out of a folder.
+pub(crate) fn lock(disk: &dyn Disk, folder: &Path) -> Result<LockGuard, StoreError> {
+    disk.lock(&folder.join("lock")).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => error::in_use(folder),
+        _ => error::io(folder, source),
+    })
 }
 
 /// Puts back what the log has beyond the checkpoint.

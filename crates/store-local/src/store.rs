@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::limits;
 use ekiden_core::record::Versioned;
 use ekiden_store::shelf::Look;
 use ekiden_store::{
     CheckDepth, CountScope, Counts, DueEntry, DueQuery, Finding, Happened, Hint, Info, Op, Outcome, Page, RecordQuery,
-    Store, StoreError, TaskQuery, check_batch,
+    Store, StoreError, TaskQuery, check_batch, check_namespaces,
 };
 use tokio::sync::broadcast;
 
@@ -35,7 +36,7 @@ use crate::{check, error, listing};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct LocalStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Ends when both threads have ended.
     threads: Mutex<Option<JoinHandle<()>>>,
 }
@@ -195,6 +196,18 @@ impl Store for LocalStore {
         };
         durable(wait).await?;
         Ok(counts)
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        check_namespaces(limit)?;
+        let (page, wait) = {
+            let mut desk = self.shared.desk();
+            desk.is_open()?;
+            let revision = desk.shelf.revision();
+            (desk.shelf.namespaces(after.as_ref(), limit), desk.wait_for(revision))
+        };
+        durable(wait).await?;
+        Ok(page)
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

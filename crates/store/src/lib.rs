@@ -62,10 +62,13 @@ mod op;
 mod query;
 pub mod shelf;
 mod store;
+pub mod transfer;
 
 pub use error::{Happened, StoreError};
 pub use ext::{PlanError, RunAndClaimed, StoreExt};
 pub use memory::MemoryStore;
 pub use op::{Answer, Applied, Claimed, Conflict, Op, Outcome};
-pub use query::{CountScope, Counts, DueEntry, DueQuery, ListOrder, Page, RecordQuery, TaskQuery, check_batch};
+pub use query::{
+    CountScope, Counts, DueEntry, DueQuery, ListOrder, Page, RecordQuery, TaskQuery, check_batch, check_namespaces,
+};
 pub use store::{CheckDepth, Finding, Hint, Info, Store};

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::limits;
 use ekiden_core::record::Versioned;
@@ -11,7 +12,9 @@ use tokio::sync::broadcast;
 
 use crate::error::StoreError;
 use crate::op::{Op, Outcome};
-use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery, check_batch};
+use crate::query::{
+    CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery, check_batch, check_namespaces,
+};
 use crate::shelf::{Candidate, Look, Put, Scribe, Shelf, cursor_of, parse_cursor};
 use crate::store::{CheckDepth, Finding, Hint, Info, Store};
 
@@ -117,6 +120,11 @@ impl Store for MemoryStore {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         self.read(|shelf| shelf.counts(&scope))
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        check_namespaces(limit)?;
+        self.read(|shelf| shelf.namespaces(after.as_ref(), limit))
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

@@ -151,6 +151,11 @@ pub fn check_batch(field: &str, len: usize, max: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses a page of namespaces with a limit of zero or beyond a page.
+pub fn check_namespaces(limit: usize) -> Result<(), Refusal> {
+    check_limit(limit, limits::PAGE_ITEMS_MAX)
+}
+
 fn check_limit(limit: usize, max: usize) -> Result<(), Refusal> {
     if limit == 0 || limit > max {
         return Err(Refusal::new(ReasonCode::QueryInvalid)

@@ -66,6 +66,9 @@ use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, Ta
 /// - **C23** A hint may be lost or wrong; nothing depends on it. An applied commit gives one for each task that it makes
 ///   claimable and for each record that it changes.
 /// - **C24** After `close` every call is refused with `STORE_CLOSED`, and nothing is written.
+/// - **C25** `namespaces` lists every namespace that has a record of any kind, once, in byte order, behind the one that is
+///   named, which need not be there. If [`Info::exact_index`], it lists no other; otherwise one that became empty may
+///   stay. A page costs no more because there are more tasks or namespaces.
 ///
 /// [`promote`]: ekiden_core::claim::promote
 #[async_trait]
@@ -90,6 +93,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts tasks by phase (C21).
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError>;
+
+    /// Lists namespaces behind one (C25). The cursor of a page is its last name.
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError>;
 
     /// Gives hints that something may be claimable or changed (C23).
     fn watch(&self) -> broadcast::Receiver<Hint>;

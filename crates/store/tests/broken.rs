@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use ekiden_core::commit::{Action, Commit, Expect, Write};
-use ekiden_core::id::OpId;
+use ekiden_core::id::{Namespace, OpId};
 use ekiden_core::index::Index;
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lane::Place;
@@ -67,6 +67,8 @@ enum Bug {
     DoublesAdds,
     /// Takes every writer for the creator.
     ForgetsCreator,
+    /// Lists only the namespaces that have tasks.
+    ForgetsNamespaces,
 }
 
 /// Which case is meant for which bug: group and name.
@@ -93,6 +95,7 @@ const MEANT: &[(Bug, &str, &str)] = &[
     (Bug::AcksBeforeSync, "reopen", "tasks_of_every_phase_survive_to_the_letter"),
     (Bug::DoublesAdds, "commit", "a_repeated_add_is_not_doubled"),
     (Bug::ForgetsCreator, "commit", "a_record_remembers_who_created_it_and_who_put_it_last"),
+    (Bug::ForgetsNamespaces, "namespaces", "any_kind_of_record_makes_its_namespace_known"),
 ];
 
 /// The memory store, with one bug. Its own check finds nothing: a broken store does not know that it is.
@@ -179,7 +182,7 @@ impl Broken {
     /// Adds beside a put of a record that nobody looks for, as no commit is made of adds alone.
     async fn add_again(&self, mut adds: Vec<Write>) -> Result<(), StoreError> {
         let lane = ekiden_core::id::LaneKey::new("nobody-looks-here").expect("a valid id");
-        let key = Key::lane(&ekiden_core::id::Namespace::new("hidden").expect("a valid id"), &lane);
+        let key = Key::lane(&Namespace::new("hidden").expect("a valid id"), &lane);
         let found = self.inner.get_one(key.clone()).await?;
         let expect = found.map_or(Expect::Absent, |found| Expect::At(found.revision));
         adds.push(Write::put(key, expect, Record::Lane(Arc::new(ekiden_core::lane::Lane::empty(1)))));
@@ -283,9 +286,7 @@ impl Store for Broken {
                 *counts.by_phase.entry(ekiden_core::task::Phase::Succeeded).or_default() += gone;
             }
             Bug::CrossesNamespaces => {
-                for namespace in
-                    ["default", "other"].iter().filter_map(|name| ekiden_core::id::Namespace::new(name).ok())
-                {
+                for namespace in ["default", "other"].iter().filter_map(|name| Namespace::new(name).ok()) {
                     if namespace != scope.namespace {
                         let others = self.inner.counts(CountScope { namespace, pool: scope.pool.clone() }).await?;
                         counts.by_phase.iter_mut().for_each(|(phase, count)| *count += others.get(*phase));
@@ -295,6 +296,21 @@ impl Store for Broken {
             _ => {}
         }
         Ok(counts)
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        let mut page = self.inner.namespaces(after, limit).await?;
+        if self.bug == Bug::ForgetsNamespaces {
+            let mut with_tasks = Vec::new();
+            for namespace in page.items {
+                let counts = self.inner.counts(CountScope { namespace: namespace.clone(), pool: None }).await?;
+                if counts.by_phase.values().any(|count| *count > 0) {
+                    with_tasks.push(namespace);
+                }
+            }
+            page.items = with_tasks;
+        }
+        Ok(page)
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {
@@ -419,4 +435,5 @@ caught! {
     acknowledging_before_sync_is_caught: AcksBeforeSync,
     doubling_adds_is_caught: DoublesAdds,
     forgetting_the_creator_is_caught: ForgetsCreator,
+    forgetting_namespaces_is_caught: ForgetsNamespaces,
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ekiden_core::attempt::{HistoryLine, Outcome as Ending};
 use ekiden_core::commit::{Action, Commit, Expect, Write};
 use ekiden_core::event::EventName;
-use ekiden_core::id::{IdempotencyKey, OpId, TaskId};
+use ekiden_core::id::{IdempotencyKey, Namespace, OpId, TaskId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lease::Token;
 use ekiden_core::record::{Record, Revision, Versioned};
@@ -229,6 +229,10 @@ impl<S: Store> Store for Recorded<S> {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         self.inner.counts(scope).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        self.inner.namespaces(after, limit).await
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

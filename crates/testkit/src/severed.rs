@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::record::Versioned;
 use ekiden_store::{
@@ -99,6 +100,11 @@ impl<S: Store> Store for Severed<S> {
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         self.line.holds()?;
         self.inner.counts(scope).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        self.line.holds()?;
+        self.inner.namespaces(after, limit).await
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

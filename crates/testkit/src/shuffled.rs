@@ -4,6 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::record::Versioned;
 use ekiden_store::entropy::Entropy;
@@ -74,6 +75,10 @@ impl<S: Store> Store for Shuffled<S> {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         in_between!(self, self.inner.counts(scope))
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        in_between!(self, self.inner.namespaces(after, limit))
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

@@ -1,5 +1,6 @@
 //! A terminal for tests: a real pseudo-terminal to run the binary in, and just enough of an emulator to see what is left
 //! on its screen.
+#![allow(dead_code, reason = "every test file uses its part")]
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use ekiden::store::{CountScope, Counts, MemoryStore, Page, Store, TaskQuery};
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::record::Versioned;
 use ekiden_store::{CheckDepth, DueEntry, DueQuery, Finding, Hint, Info, Op, Outcome, RecordQuery, StoreError};
@@ -61,6 +62,11 @@ impl Store for Shop {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         self.inner.counts(scope).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        self.open().await;
+        self.inner.namespaces(after, limit).await
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

@@ -81,6 +81,17 @@ pub async fn records_refuses_to_list_tasks(lab: Lab) {
     invalid(ReasonCode::QueryInvalid, lab.store().records(records(RecordKind::Task, 10)).await);
 }
 
+/// C25
+pub async fn namespaces_refuses_limits_out_of_range(lab: Lab) {
+    lab.enqueue("a").await;
+    for limit in [0, limits::PAGE_ITEMS_MAX + 1, usize::MAX] {
+        invalid(ReasonCode::QueryInvalid, lab.store().namespaces(None, limit).await);
+    }
+    for limit in [1, limits::PAGE_ITEMS_MAX] {
+        assert_eq!(lab.store().namespaces(None, limit).await.expect("within range").items, [ns()]);
+    }
+}
+
 /// C20
 pub async fn tasks_refuses_a_cursor_that_no_page_gave_out(lab: Lab) {
     lab.enqueue("a").await;

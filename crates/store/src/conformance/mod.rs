@@ -18,6 +18,7 @@ pub mod lanes;
 pub mod leases;
 pub mod listing;
 pub mod lost_replies;
+pub mod namespaces;
 pub mod order;
 pub mod random;
 pub mod reads;
@@ -192,6 +193,7 @@ macro_rules! conformance_cases {
                 tasks_refuses_limits_out_of_range,
                 records_refuses_limits_out_of_range,
                 records_refuses_to_list_tasks,
+                namespaces_refuses_limits_out_of_range,
                 tasks_refuses_a_cursor_that_no_page_gave_out,
                 get_refuses_too_many_keys,
                 apply_refuses_too_many_ops,
@@ -273,6 +275,15 @@ macro_rules! conformance_cases {
                 a_request_that_never_arrived_can_be_repeated_too,
                 an_old_repetition_does_not_undo_what_came_after,
                 two_hundred_rounds_on_a_bad_line_end_with_everything_there_once,
+            }
+            namespaces {
+                an_empty_store_has_no_namespaces,
+                namespaces_come_once_and_in_byte_order,
+                pages_of_any_size_give_every_namespace_once,
+                any_kind_of_record_makes_its_namespace_known,
+                a_namespace_is_known_while_it_has_anything,
+                a_listing_goes_on_behind_a_namespace_that_is_gone,
+                namespaces_survive_with_what_is_in_them,
             }
             order {
                 the_better_priority_goes_first,

@@ -1,12 +1,13 @@
 //! The naive model: a store of plain vectors that is obviously right and obviously slow. Every question is a scan over all
 //! records, every index entry is computed anew, so there is nothing in it that could disagree with the rules.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use ekiden_core::claim::{self, Claim, ClaimPool, Kinds};
 use ekiden_core::commit::{Action, Commit, Expect, Write};
-use ekiden_core::id::OpId;
+use ekiden_core::id::{Namespace, OpId};
 use ekiden_core::index::{DueIndex, Index};
 use ekiden_core::key::Key;
 use ekiden_core::record::{Record, Revision, Versioned};
@@ -254,6 +255,15 @@ impl Store for Model {
             }
         }
         Ok(counts)
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        let state = self.state();
+        let names: BTreeSet<&Namespace> = state.records.iter().map(|found| &found.key.namespace).collect();
+        let items: Vec<_> = names.into_iter().filter(|name| after.as_ref() < Some(name)).cloned().collect();
+        let cursor = items.get(limit..).filter(|rest| !rest.is_empty()).and(items.get(limit - 1));
+        let cursor = cursor.map(ToString::to_string);
+        Ok(Page { items: items.into_iter().take(limit).collect(), cursor })
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

@@ -375,6 +375,9 @@ impl Pair {
                 self.same(&format!("{kind:?} records"), &store, &model);
             }
         }
+        let store = self.store.namespaces(None, 10).await.expect("a read on a store without faults");
+        let model = self.model.namespaces(None, 10).await.expect("the model answers");
+        self.same("namespaces", &store, &model);
         let all = TaskFilter::all(ns());
         let listed = drain_tasks(&self.store, &all, ListOrder::OldestFirst, 100).await;
         self.same("all tasks", &listed, &drain_tasks(&self.model, &all, ListOrder::OldestFirst, 100).await);

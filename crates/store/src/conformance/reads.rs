@@ -378,6 +378,7 @@ pub async fn a_closed_store_refuses_every_call(lab: Lab) {
     let query = RecordQuery { namespace: ns(), kind: unique, prefix: String::new(), cursor: None, limit: 1 };
     closed("records", store.records(query).await);
     closed("counts", store.counts(CountScope { namespace: ns(), pool: None }).await);
+    closed("namespaces", store.namespaces(None, 1).await);
     closed("check", store.check(CheckDepth::Quick).await);
     closed("check", store.check(CheckDepth::Full).await);
     closed("claim", store.claim(lab.claim_one()).await);

@@ -103,7 +103,8 @@ pub async fn tasks_of_every_phase_survive_to_the_letter(lab: Lab) {
     }
 }
 
-fn one_of_each_kind(lab: &Lab) -> Vec<(Key, Record)> {
+/// One record of each kind but tasks and counters, with its key.
+pub fn one_of_each_kind(lab: &Lab) -> Vec<(Key, Record)> {
     let (now, namespace) = (lab.now(), ns());
     let held = KeyRecord { task: id("t"), expires_at: Some(now + Millis::from_secs(60)) };
     let status = RunnerStatus::Dead { since: now, cleared: 1, check_at: now };

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::record::Versioned;
 use tokio::sync::broadcast;
@@ -129,6 +130,11 @@ impl<S: Store> Store for Faulty<S> {
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         self.read().await?;
         self.inner.counts(scope).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        self.read().await?;
+        self.inner.namespaces(after, limit).await
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

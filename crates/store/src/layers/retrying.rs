@@ -1,6 +1,7 @@
 //! Repeats what may be repeated: ops with their own id after a retryable error, and reads. What it cannot settle it passes on.
 
 use async_trait::async_trait;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::record::Versioned;
 use tokio::sync::broadcast;
@@ -79,6 +80,10 @@ impl<S: Store> Store for Retrying<S> {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         again!(self, self.inner.counts(scope.clone()))
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        again!(self, self.inner.namespaces(after.clone(), limit))
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::record::Versioned;
 use tokio::sync::broadcast;
@@ -40,6 +41,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         self.as_ref().counts(scope).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        self.as_ref().namespaces(after, limit).await
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

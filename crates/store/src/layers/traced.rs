@@ -1,6 +1,7 @@
 //! Says what a store was asked and what it answered, as structured events at debug level. Payloads never appear.
 
 use async_trait::async_trait;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::record::Versioned;
 use tokio::sync::broadcast;
@@ -72,6 +73,10 @@ impl<S: Store> Store for Traced<S> {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         told("counts", 1, self.inner.counts(scope).await)
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        told("namespaces", limit, self.inner.namespaces(after, limit).await)
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

@@ -23,7 +23,7 @@ impl Shelf {
         for (namespace, pool, phase, tasks) in resting {
             tallies.entry(namespace).or_default().add(&pool, phase, tasks);
         }
-        for (namespace, space) in &self.spaces {
+        for (namespace, space) in self.spaces.iter() {
             let lists = rebuilt.entry(namespace).or_default();
             for (slot, entry) in space.entries.iter() {
                 lists.add(&space.entries, slot, entry);

@@ -172,7 +172,7 @@ impl Shelf {
             }
         }
         for (namespace, slot) in &due {
-            let entry = self.spaces.get(*namespace).map(|space| space.entries.at(*slot));
+            let entry = self.spaces.get(namespace).map(|space| space.entries.at(*slot));
             let task = entry.and_then(|entry| body(entry, namespace, scribe));
             if let Some(task) = task.and_then(|task| claim::promote(&task, claim.now)) {
                 self.rewrite(claim, namespace, *slot, task, scribe);

@@ -11,6 +11,7 @@ mod listed;
 mod listing;
 mod run;
 mod space;
+mod spaces;
 
 use std::sync::Arc;
 
@@ -23,14 +24,15 @@ use ekiden_core::time::Timestamp;
 use hashbrown::HashMap;
 
 use crate::op::{Op, Outcome};
-use crate::query::{CountScope, Counts, DueEntry, DueQuery};
+use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page};
 
 pub use listed::{Listed, cursor_of, parse_cursor};
 pub use listing::{Candidate, Scan};
 pub use space::{Names, Stamp};
 
 use listed::Ident;
-use space::{Entry, Slot, Space};
+use space::{Entry, Slot};
+use spaces::Spaces;
 
 /// Hears of every change while it is made, in order, and brings what is away.
 pub trait Scribe {
@@ -62,7 +64,7 @@ pub struct Put<'a> {
 #[derive(Debug, Default)]
 pub struct Shelf {
     revision: u64,
-    spaces: HashMap<Namespace, Space>,
+    spaces: Spaces,
     /// Records that are no tasks.
     others: HashMap<Key, Other>,
     taken: Taken,
@@ -147,13 +149,12 @@ impl Shelf {
         counts
     }
 
-    /// The namespaces that have anything, in order, behind one.
-    pub fn namespaces(&self, after: Option<&Namespace>, limit: usize) -> Vec<Namespace> {
-        let mut names: Vec<_> =
-            self.spaces.keys().filter(|name| after.is_none_or(|after| *name > after)).cloned().collect();
-        names.sort_unstable();
-        names.truncate(limit);
-        names
+    /// A page of the namespaces that have anything, behind one, in order.
+    pub fn namespaces(&self, after: Option<&Namespace>, limit: usize) -> Page<Namespace> {
+        let mut names = self.spaces.names(after).peekable();
+        let items: Vec<_> = names.by_ref().take(limit).cloned().collect();
+        let cursor = names.peek().and(items.last()).map(ToString::to_string);
+        Page { items, cursor }
     }
 
     fn entry(&self, key: &Key) -> Option<&Entry> {
@@ -184,7 +185,7 @@ impl Shelf {
     /// The stamp is that of a new task; one that is there keeps its creator.
     fn put_task(&mut self, key: &Key, record: &Record, index: Index, stamp: Stamp, scribe: &mut dyn Scribe) {
         let Record::Task(task) = record else { return };
-        let space = self.spaces.entry_ref(&key.namespace).or_default();
+        let space = self.spaces.open(&key.namespace);
         let (id, ready) = (Ident::of(&key.name), index.ready.is_some());
         match space.find(&id) {
             Some(slot) => {
@@ -208,7 +209,7 @@ impl Shelf {
     /// Keeps a task as it was.
     fn place(&mut self, key: &Key, task: Arc<Task>, stamp: Stamp, index: Index) {
         let id = Ident::of(&key.name);
-        let space = self.spaces.entry_ref(&key.namespace).or_default();
+        let space = self.spaces.open(&key.namespace);
         let (slot, before) = match space.find(&id) {
             Some(slot) => {
                 let before = space.entries.at(slot).claim();
@@ -228,7 +229,7 @@ impl Shelf {
 
     fn place_other(&mut self, key: Key, record: Record, index: Index, stamp: Stamp) {
         let due = index.due;
-        let lists = &mut self.spaces.entry_ref(&key.namespace).or_default().lists;
+        let lists = &mut self.spaces.open(&key.namespace).lists;
         match self.others.get_mut(&key) {
             Some(old) if old.due == due => *old = Other { record, stamp, due },
             old => {
@@ -286,19 +287,22 @@ impl Shelf {
     /// Puts a task where it was, while its body stays elsewhere.
     pub fn restore_away(&mut self, key: &Key, created_at: Timestamp, stamp: Stamp, index: Index, names: Names) {
         self.resume(stamp.revision);
-        let space = self.spaces.entry_ref(&key.namespace).or_default();
+        let space = self.spaces.open(&key.namespace);
         let names = space.shared_names(names);
         space.add_away(Listed { created_at, id: Ident::of(&key.name) }, stamp, index, names);
     }
 
     /// Counts tasks that rest elsewhere.
     pub fn restore_count(&mut self, namespace: &Namespace, pool: &PoolName, phase: Phase, tasks: u64) {
-        self.spaces.entry(namespace.clone()).or_default().tally.add(pool, phase, tasks);
+        // A namespace in which nobody rests is not there because somebody once did.
+        if tasks > 0 {
+            self.spaces.open(namespace).tally.add(pool, phase, tasks);
+        }
     }
 
     /// Takes in a task that rested elsewhere, unless it is here. It was counted all along.
     pub fn wake(&mut self, key: &Key, task: Arc<Task>, stamp: Stamp) {
-        let space = self.spaces.entry_ref(&key.namespace).or_default();
+        let space = self.spaces.open(&key.namespace);
         let id = Ident::of(&key.name);
         if space.find(&id).is_none() {
             let index = Index::of(key, &Record::Task(task.clone()));

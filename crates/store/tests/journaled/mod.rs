@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::record::Versioned;
 use ekiden_store::conformance::Factory;
@@ -94,6 +95,10 @@ impl Store for JournaledStore {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         self.memory.counts(scope).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        self.memory.namespaces(after, limit).await
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use ekiden_core::commit::{Action, Commit, Expect, Write};
-use ekiden_core::id::OpId;
+use ekiden_core::id::{Namespace, OpId};
 use ekiden_core::index::Index;
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lane::Place;
@@ -200,6 +200,10 @@ impl Store for Broken {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         self.inner.counts(scope).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        self.inner.namespaces(after, limit).await
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {

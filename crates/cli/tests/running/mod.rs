@@ -1,0 +1,61 @@
+//! The real binary, as it runs: how it is started, what it has said so far, and how it ends.
+#![allow(dead_code, reason = "every test file uses its part")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden"));
+    for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
+        command.env_remove(variable);
+    }
+    command.args(arguments).env("LC_ALL", "C").env("TERM", "xterm-256color");
+    command
+}
+
+pub(crate) fn ekiden(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the binary can be run")
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("the output is text")
+}
+
+/// The task of a line about a change.
+pub(crate) fn task(line: &str) -> Option<&str> {
+    line.split(' ').find_map(|part| part.strip_prefix("task="))
+}
+
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    log: BufReader<std::process::ChildStderr>,
+    pub(crate) seen: String,
+}
+
+impl Running {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Self { child, log, seen: String::new() }
+    }
+
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        while !self.seen.contains(text) {
+            let read = self.log.read_line(&mut self.seen).unwrap();
+            assert!(read > 0, "the log ended without {text:?}:\n{}", self.seen);
+        }
+    }
+
+    pub(crate) fn end(mut self) -> (ExitStatus, String, String) {
+        self.log.read_to_string(&mut self.seen).unwrap();
+        let mut table = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut table).unwrap();
+        (self.child.wait().unwrap(), self.seen, table)
+    }
+}
+
+pub(crate) fn send(signal: Signal, child: &Child) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
