@@ -174,10 +174,7 @@ fn a_cancelled_attempt_keeps_lease_place_and_count_until_it_has_ended() {
     let stopping = change(&task, &cancel, NOW);
     assert_eq!(stopping.effects, Effects { finished: true, signal: true, ..Effects::default() });
     let task = Task { spec: task.spec, state: stopping.state };
-    assert_eq!(
-        (task.state.phase, task.state.place, index(&task).held),
-        (Phase::Cancelled, Place::Held, true)
-    );
+    assert_eq!((task.state.phase, task.state.place, index(&task).held), (Phase::Cancelled, Place::Held, true));
     assert_eq!(index(&task).due_at(DueIndex::Purge), None, "an attempt that has not ended is not purged");
 
     let stage = |stage| Event::AttemptEnded { token: token(&task), stage };
@@ -274,9 +271,8 @@ fn check(before: &Task, after: &Task) {
     }
     let index = index(after);
     let listed = |wanted: &[DueIndex]| wanted.iter().filter(|list| index.due_at(**list).is_some()).count();
-    let stands = usize::from(index.ready.is_some())
-        + usize::from(index.held)
-        + listed(&[DueIndex::Promote, DueIndex::Rejoin]);
+    let stands =
+        usize::from(index.ready.is_some()) + usize::from(index.held) + listed(&[DueIndex::Promote, DueIndex::Rejoin]);
     assert!(stands <= 1, "at most one entry says where a task stands");
     assert!(listed(&[DueIndex::Lease, DueIndex::Expire, DueIndex::Purge]) <= 1, "at most one entry says by when");
     assert!(index.ready.is_none() || state.phase == Phase::Queued, "only queued tasks are claimable");
