@@ -189,7 +189,8 @@ fn start(mode: &str, folder: &Path, numbers: &[usize]) -> Outcome<(Child, String
 }
 
 fn numbers<const N: usize>(line: &str) -> Outcome<[f64; N]> {
-    let numbers: Vec<f64> = serde_json::from_str(line).map_err(|error| format!("the child printed {line:?}: {error}"))?;
+    let numbers: Vec<f64> =
+        serde_json::from_str(line).map_err(|error| format!("the child printed {line:?}: {error}"))?;
     numbers.try_into().map_err(|_| format!("the child printed {line:?}").into())
 }
 
@@ -231,7 +232,8 @@ fn open(folder: &Path, rest: &[OsString]) -> Outcome<()> {
 /// What of this process is in memory.
 fn resident_bytes() -> Outcome<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("the kernel tells what is resident")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("the kernel tells what is resident")?;
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes * 1_024)
 }
