@@ -24,7 +24,6 @@ pub enum Expect {
 /// What a write does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "puts are what commits are made of; a box would cost each of them")]
 pub enum Action {
     /// Nothing; only the expectation counts.
     Check,

@@ -18,8 +18,10 @@ use ekiden_testkit::behaviour::{Bench, Factory};
 
 /// A queue in this process, over a store that is made for each case, and what must outlive it.
 struct InProcess {
-    store: fn() -> (Arc<dyn Store>, Box<dyn Any + Send + Sync>),
+    store: fn() -> Kept,
 }
+
+type Kept = (Arc<dyn Store>, Box<dyn Any + Send + Sync>);
 
 #[async_trait]
 impl Factory for InProcess {

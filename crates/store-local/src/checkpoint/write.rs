@@ -46,7 +46,7 @@ impl Checkpoint {
         };
         // In the order of the keys neighbours share pages.
         let mut sorted: Vec<_> = changes.iter().collect();
-        sorted.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        sorted.sort_unstable_by_key(|(key, _)| *key);
         for (key, changed) in sorted {
             match changed {
                 Changed::Put { record: Record::Task(task), stamp, spec } => pages.put(key, task, *stamp, *spec)?,

@@ -14,6 +14,7 @@ use super::{Reader, Unreadable, kind_of, number_of, put_other, put_sized, put_sp
 
 /// What became of a record.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one at a time is read, and most are tasks")]
 pub(crate) enum Change {
     /// It is gone.
     Deleted(Key, u64),
