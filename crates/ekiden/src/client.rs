@@ -8,6 +8,7 @@ use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{Kind, Namespace, OpId, PoolName, QuestionId, ScheduleId, SweepId, TaskId};
 use ekiden_core::limits;
 use ekiden_core::pool::PoolSettings;
+use ekiden_core::reason::Refusal;
 use ekiden_core::runner::Runner;
 use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::Sweep;

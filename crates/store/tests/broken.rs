@@ -193,9 +193,9 @@ impl Broken {
     /// Makes index entries wrong.
     fn spoil(&self, record: &mut Record, index: &mut Index, key: &Key) {
         match self.bug {
-            Bug::ForgetsDue => index.due.clear(),
-            Bug::ForgetsHolder => index.holder = None,
-            Bug::ForgetsOrder => index.ready.iter_mut().for_each(|ready| ready.order.rank = Rank(0)),
+            Bug::ForgetsDue => index.due = Box::default(),
+            Bug::ForgetsHolder => index.held = false,
+            Bug::ForgetsOrder => index.ready.iter_mut().for_each(|ready| ready.rank = Rank(0)),
             Bug::IgnoresLane => {
                 let waiting = record.as_task().filter(|task| matches!(task.state.place, Place::Waiting(_)));
                 if let Some(task) = waiting.map(|task| Task::clone(task)) {

@@ -9,6 +9,7 @@ use std::path::Path;
 use async_trait::async_trait;
 use ekiden_core::claim::Claim;
 use ekiden_core::commit::Commit;
+use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::record::Versioned;
 use ekiden_store::{
@@ -182,6 +183,10 @@ impl Store for Journal {
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
         self.memory.counts(scope).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
+        self.memory.namespaces(after, limit).await
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {
