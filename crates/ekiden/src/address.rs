@@ -1,6 +1,7 @@
 //! Where a store is: the addresses that people write, and what can be done with the store there.
 
 use std::fmt;
+#[cfg(feature = "local")]
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -144,7 +145,7 @@ impl Ekiden {
     /// ekiden.close().await?;
     ///
     /// let again = Ekiden::open(url).await?;
-    /// assert_eq!(again.namespace("default")?.get_status(&task.id).await?.task_type.as_str(), "greet");
+    /// assert_eq!(again.namespace("default")?.get_status(&task.id).await?.state, ekiden::TaskState::Queued);
     /// assert!(Ekiden::open("redis://localhost").await.is_err());
     /// # Ok(()) }
     /// ```
