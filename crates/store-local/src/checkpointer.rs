@@ -23,7 +23,6 @@ const BRING_AT_ONCE: usize = 4_096;
 
 /// Runs until the store is closed and the committer is done.
 pub(crate) fn run(shared: &Shared) {
-    bring_heads(shared);
     loop {
         let goes_on = rest(shared);
         if shared.spares.is_wanting() {
@@ -126,7 +125,7 @@ fn leave(shared: &Shared, tasks: Vec<(Key, u64)>) {
 }
 
 /// Brings the bodies of tasks that will be claimed next, while there is memory for them, so that claims need not read the disk.
-fn bring_heads(shared: &Shared) {
+pub(crate) fn bring_heads(shared: &Shared) {
     let (heads, snapshot) = {
         let mut desk = shared.desk();
         if !desk.is_running() || desk.shelf.bytes_here() >= shared.options.memory_bytes {

@@ -88,6 +88,8 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
     let shared = Arc::new(Shared::new(desk, log, checkpoint, options, folder.to_owned(), lock));
     shared.spares.prepare().map_err(|error| log_error(&log_folder, error))?;
     reserve::keep(&shared);
+    // Whoever claims first shall not wait for a disk whose pages nobody has read yet.
+    checkpointer::bring_heads(&shared);
     let threads = committer::start(shared.clone()).and_then(|committer| checkpointer::start(shared.clone(), committer));
     Ok((shared.clone(), threads.map_err(|source| error::io(folder, source))?))
 }
