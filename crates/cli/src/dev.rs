@@ -47,7 +47,7 @@ impl Dev {
         self.screen.say(&self.greeting());
         let client = ekiden.namespace("dev")?;
         self.say_counts(&client, "Still there from earlier", "前回までのタスク").await?;
-        let mut changes = client.subscribe();
+        let mut changes = client.subscribe().await?;
         self.rows = demo::hand_in(&client, self.lang).await?;
         self.screen.begin(&self.rows)?;
 

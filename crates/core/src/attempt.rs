@@ -38,6 +38,11 @@ macro_rules! outcomes {
                 match outcome { $(Outcome::$name => self.$field,)+ }
             }
 
+            /// Sets the count of an outcome by its name; a name that is not known is passed over.
+            pub fn set(&mut self, name: &str, count: u32) {
+                match name { $(stringify!($field) => self.$field = count,)+ _ => {} }
+            }
+
             fn cell(&mut self, outcome: Outcome) -> &mut u32 {
                 match outcome { $(Outcome::$name => &mut self.$field,)+ }
             }

@@ -9,203 +9,298 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 macro_rules! reason_codes {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
+    ($($category:ident { $($(#[$doc:meta])* $name:ident = $text:literal,)+ })+) => {
         /// Why something was refused, ended or waits. The text form is wire format and never changes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum ReasonCode {
-            $($(#[$doc])* #[serde(rename = $text)] $name,)+
+            $($($(#[$doc])* #[serde(rename = $text)] $name,)+)+
         }
 
         impl ReasonCode {
             /// Every code.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+            pub const ALL: &'static [Self] = &[$($(Self::$name,)+)+];
 
             /// The stable text form.
             pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $text,)+ }
+                match self { $($(Self::$name => $text,)+)+ }
+            }
+
+            /// The code of this text form.
+            pub fn parse(text: &str) -> Option<Self> {
+                match text { $($($text => Some(Self::$name),)+)+ _ => None }
+            }
+
+            /// What sort of thing is wrong.
+            pub const fn category(self) -> Category {
+                match self { $($(Self::$name)|+ => Category::$category,)+ }
             }
         }
     };
 }
 
+/// What sort of thing is wrong: it says who can mend it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Category {
+    /// The request: its sender mends it.
+    Request,
+    /// Who asks, or from where: an operator mends it.
+    Access,
+    /// The task, its runner or its queue: time or another command mends it.
+    Execution,
+    /// The store.
+    Store,
+    /// The server, or the way to it.
+    Server,
+}
+
+impl Category {
+    /// The stable text form.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "REQUEST",
+            Self::Access => "ACCESS",
+            Self::Execution => "EXECUTION",
+            Self::Store => "STORE",
+            Self::Server => "SERVER",
+        }
+    }
+}
+
 reason_codes! {
-    // What was asked for is not well formed.
-    /// An id is empty, too long or has control characters.
-    IdInvalid = "ID_INVALID",
-    /// A time cannot be read or lies outside the years 1970–9999.
-    TimeInvalid = "TIME_INVALID",
-    /// A duration is zero or absurd.
-    DurationInvalid = "DURATION_INVALID",
-    /// A number is outside its limits.
-    NumberOutOfRange = "NUMBER_OUT_OF_RANGE",
-    /// A priority is outside its range.
-    PriorityOutOfRange = "PRIORITY_OUT_OF_RANGE",
-    /// A payload, result or question is larger than allowed.
-    PayloadTooLarge = "PAYLOAD_TOO_LARGE",
-    /// Labels are too many or too long.
-    LabelsInvalid = "LABELS_INVALID",
-    /// A lane's width is zero, too large, or differs from the lane's.
-    LaneInvalid = "LANE_INVALID",
-    /// A cron expression, interval or time zone cannot be used.
-    ScheduleInvalid = "SCHEDULE_INVALID",
-    /// Dependencies would form a cycle.
-    DependencyCycle = "DEPENDENCY_CYCLE",
-    /// A parent does not exist, or was purged.
-    DependencyUnknown = "DEPENDENCY_UNKNOWN",
-    /// Too many parents, or too long a chain to check.
-    DependencyTooMany = "DEPENDENCY_TOO_MANY",
-    /// A commit has no writes, more than 25, or too many bytes.
-    CommitTooLarge = "COMMIT_TOO_LARGE",
-    /// A commit writes one key twice.
-    CommitKeyTwice = "COMMIT_KEY_TWICE",
-    /// A write of a commit does not fit its key or its expectation.
-    CommitInvalid = "COMMIT_INVALID",
-    /// A claim asks for nothing, or for too many pools, kinds or tasks.
-    ClaimInvalid = "CLAIM_INVALID",
-    /// A page, cursor or batch is malformed or too large.
-    QueryInvalid = "QUERY_INVALID",
-    /// A store's address cannot be read, or names a store that this program was built without.
-    UrlInvalid = "URL_INVALID",
-    /// A payload or result cannot be written as JSON.
-    PayloadInvalid = "PAYLOAD_INVALID",
-    /// Two handlers were registered for one kind.
-    HandlerTwice = "HANDLER_TWICE",
-    /// A runner was built that cannot do anything: no handler, no pool, or no room.
-    RunnerInvalid = "RUNNER_INVALID",
-    /// A part of a runner failed, so the runner ended.
-    RunnerFailed = "RUNNER_FAILED",
-    /// A mailbox message does not have the form of its type.
-    MessageInvalid = "MESSAGE_INVALID",
-
-    // The task is not in a place where this can happen.
-    /// There is no such task.
-    TaskNotFound = "TASK_NOT_FOUND",
-    /// A task with this id exists already.
-    TaskExists = "TASK_EXISTS",
-    /// The task has ended.
-    TaskFinal = "TASK_FINAL",
-    /// The task was cancelled.
-    TaskCancelled = "TASK_CANCELLED",
-    /// The task is not running.
-    TaskNotRunning = "TASK_NOT_RUNNING",
-    /// The task cannot be claimed now.
-    TaskNotClaimable = "TASK_NOT_CLAIMABLE",
-    /// The task was not cancelled, and this is only for cancelled ones.
-    TaskNotCancelled = "TASK_NOT_CANCELLED",
-    /// The task asks no question.
-    TaskNotAsking = "TASK_NOT_ASKING",
-    /// The task is held back, and this needs it to be released first.
-    TaskHeld = "TASK_HELD",
-    /// The task is not held back, and this is only for tasks that are.
-    TaskNotHeld = "TASK_NOT_HELD",
-    /// The holder's lease went to another claim.
-    LeaseLost = "LEASE_LOST",
-    /// The holder is alive as far as the evidence goes.
-    LeaseAlive = "LEASE_ALIVE",
-    /// The answer belongs to another question.
-    QuestionClosed = "QUESTION_CLOSED",
-    /// Another open task has this unique key.
-    UniqueConflict = "UNIQUE_CONFLICT",
-    /// There is no such schedule.
-    ScheduleNotFound = "SCHEDULE_NOT_FOUND",
-    /// There is no such runner.
-    RunnerNotFound = "RUNNER_NOT_FOUND",
-    /// This runner's incarnation is over: it was declared dead, or said goodbye.
-    RunnerDead = "RUNNER_DEAD",
-
-    // Why a task ended.
-    /// All attempts are used up.
-    AttemptsExhausted = "ATTEMPTS_EXHAUSTED",
-    /// The handler said that trying again is pointless.
-    PermanentFailure = "PERMANENT_FAILURE",
-    /// The task took its runner down too often.
-    CrashLimit = "CRASH_LIMIT",
-    /// The task outlived its `expires_at`.
-    Expired = "EXPIRED",
-    /// A question was not answered in time.
-    QuestionExpired = "QUESTION_EXPIRED",
-    /// A newer message replaced this one.
-    Superseded = "SUPERSEDED",
-    /// Somebody asked for it to stop.
-    CancelRequested = "CANCEL_REQUESTED",
-    /// A task it depends on did not succeed.
-    DependencyFailed = "DEPENDENCY_FAILED",
-
-    // Why a task waits (explain).
-    /// Tasks it depends on have not ended.
-    DependencyUnmet = "DEPENDENCY_UNMET",
-    /// Its time has not come.
-    NotDue = "NOT_DUE",
-    /// Others of its lane come first.
-    BehindLane = "BEHIND_LANE",
-    /// Its pool is paused.
-    PoolPaused = "POOL_PAUSED",
-    /// Its pool runs as many as it may.
-    PoolFull = "POOL_FULL",
-    /// No living runner handles its type.
-    NoHandler = "NO_HANDLER",
-    /// It may run, and waits for a runner to have room.
-    WaitsForRunner = "WAITS_FOR_RUNNER",
-    /// It waits for a group of tasks to end.
-    GroupOpen = "GROUP_OPEN",
-    /// It waits for an answer.
-    NeedsInput = "NEEDS_INPUT",
-    /// An attempt is under way.
-    AttemptRunning = "ATTEMPT_RUNNING",
-    /// An attempt is under way, but its runner has been silent for long.
-    RunnerSilent = "RUNNER_SILENT",
-    /// It was cancelled, and its last attempt has not ended yet.
-    AttemptEnding = "ATTEMPT_ENDING",
-
-    // Stores.
-    /// Others changed the same records too often in a row.
-    StoreBusy = "STORE_BUSY",
-    /// The store did not take the request.
-    StoreUnavailable = "STORE_UNAVAILABLE",
-    /// The store may or may not have taken the request.
-    StoreOutcomeUnknown = "STORE_OUTCOME_UNKNOWN",
-    /// The store was closed.
-    StoreClosed = "STORE_CLOSED",
-    /// A write to disk failed, and the store has to be opened again.
-    StoreFailed = "STORE_FAILED",
-    /// The disk has no room for new tasks.
-    StoreFull = "STORE_FULL",
-    /// Another process has the store.
-    StoreInUse = "STORE_IN_USE",
-    /// The store was written by a newer version.
-    StoreTooNew = "STORE_TOO_NEW",
-    /// A stored record cannot be read.
-    StoreDamaged = "STORE_DAMAGED",
-    /// A record was written by a newer version that older ones may not write.
-    RecordTooNew = "RECORD_TOO_NEW",
-    /// There is no store at this place.
-    StoreNotFound = "STORE_NOT_FOUND",
-    /// A backup goes to a place where something is already.
-    BackupExists = "BACKUP_EXISTS",
-    /// A store of this kind cannot do what was asked.
-    StoreCannot = "STORE_CANNOT",
-    /// A line of an import cannot be read, or does not belong there.
-    ImportInvalid = "IMPORT_INVALID",
-    /// An import ends before its end.
-    ImportCut = "IMPORT_CUT",
-    /// An import was written by a newer version.
-    ImportTooNew = "IMPORT_TOO_NEW",
-    /// The target of an import has something in a namespace that is imported.
-    ImportExists = "IMPORT_EXISTS",
-    /// A file that was named cannot be read or written.
-    FileUnavailable = "FILE_UNAVAILABLE",
-    /// The namespace is shared with foreign runners.
-    NamespaceShared = "NAMESPACE_SHARED",
-
-    // Locks and auto-run.
-    /// A run of the same request is under way.
-    RunInProgress = "RUN_IN_PROGRESS",
-    /// Auto-run is on already.
-    QueueInProgress = "QUEUE_IN_PROGRESS",
-    /// A stale lock was taken back.
-    LockStaleRecovered = "LOCK_STALE_RECOVERED",
-    /// The lock is gone or somebody else's.
-    LockLost = "LOCK_LOST",
+    Request {
+        // What was asked for is not well formed.
+        /// An id is empty, too long or has control characters.
+        IdInvalid = "ID_INVALID",
+        /// A time cannot be read or lies outside the years 1970–9999.
+        TimeInvalid = "TIME_INVALID",
+        /// A duration is zero or absurd.
+        DurationInvalid = "DURATION_INVALID",
+        /// A number is outside its limits.
+        NumberOutOfRange = "NUMBER_OUT_OF_RANGE",
+        /// A priority is outside its range.
+        PriorityOutOfRange = "PRIORITY_OUT_OF_RANGE",
+        /// A payload, result or question is larger than allowed.
+        PayloadTooLarge = "PAYLOAD_TOO_LARGE",
+        /// Labels are too many or too long.
+        LabelsInvalid = "LABELS_INVALID",
+        /// A lane's width is zero, too large, or differs from the lane's.
+        LaneInvalid = "LANE_INVALID",
+        /// A cron expression, interval or time zone cannot be used.
+        ScheduleInvalid = "SCHEDULE_INVALID",
+        /// Dependencies would form a cycle.
+        DependencyCycle = "DEPENDENCY_CYCLE",
+        /// A parent does not exist, or was purged.
+        DependencyUnknown = "DEPENDENCY_UNKNOWN",
+        /// Too many parents, or too long a chain to check.
+        DependencyTooMany = "DEPENDENCY_TOO_MANY",
+        /// A commit has no writes, more than 25, or too many bytes.
+        CommitTooLarge = "COMMIT_TOO_LARGE",
+        /// A commit writes one key twice.
+        CommitKeyTwice = "COMMIT_KEY_TWICE",
+        /// A write of a commit does not fit its key or its expectation.
+        CommitInvalid = "COMMIT_INVALID",
+        /// A claim asks for nothing, or for too many pools, kinds or tasks.
+        ClaimInvalid = "CLAIM_INVALID",
+        /// A page, cursor or batch is malformed or too large.
+        QueryInvalid = "QUERY_INVALID",
+        /// A store's address cannot be read, or names a store that this program was built without.
+        UrlInvalid = "URL_INVALID",
+        /// A payload or result cannot be written as JSON.
+        PayloadInvalid = "PAYLOAD_INVALID",
+        /// Two handlers were registered for one kind.
+        HandlerTwice = "HANDLER_TWICE",
+        /// A runner was built that cannot do anything: no handler, no pool, or no room.
+        RunnerInvalid = "RUNNER_INVALID",
+        /// A part of a runner failed, so the runner ended.
+        RunnerFailed = "RUNNER_FAILED",
+        /// A mailbox message does not have the form of its type.
+        MessageInvalid = "MESSAGE_INVALID",
+        // HTTP.
+        /// A body, path or query cannot be read.
+        RequestInvalid = "REQUEST_INVALID",
+        /// There is nothing at this path.
+        RouteNotFound = "ROUTE_NOT_FOUND",
+        /// The path does not know this method.
+        MethodNotAllowed = "METHOD_NOT_ALLOWED",
+        /// A body has a media type that is not taken.
+        MediaTypeUnsupported = "MEDIA_TYPE_UNSUPPORTED",
+        /// A body is larger than the path takes.
+        BodyTooLarge = "BODY_TOO_LARGE",
+        /// The headers are larger than a server takes.
+        HeadersTooLarge = "HEADERS_TOO_LARGE",
+        /// A log goes on at another place than was said.
+        LogOffsetWrong = "LOG_OFFSET_WRONG",
+        /// There is no such log.
+        LogNotFound = "LOG_NOT_FOUND",
+        /// There is no such command on many tasks, or it is done.
+        SweepNotFound = "SWEEP_NOT_FOUND",
+        /// A setting cannot be used.
+        ConfigInvalid = "CONFIG_INVALID",
+    }
+    Access {
+        /// A token is needed, and there was none.
+        TokenMissing = "TOKEN_MISSING",
+        /// The token is not known, or was revoked.
+        TokenInvalid = "TOKEN_INVALID",
+        /// The token does not allow this.
+        ScopeMissing = "SCOPE_MISSING",
+        /// There is no such token.
+        TokenNotFound = "TOKEN_NOT_FOUND",
+        /// The request names a host that is not this server.
+        HostForeign = "HOST_FOREIGN",
+        /// The request comes from a page of another site.
+        OriginForeign = "ORIGIN_FOREIGN",
+        /// An address that others can reach needs a token.
+        BindUnsafe = "BIND_UNSAFE",
+    }
+    Execution {
+        // The task is not in a place where this can happen.
+        /// There is no such task.
+        TaskNotFound = "TASK_NOT_FOUND",
+        /// A task with this id exists already.
+        TaskExists = "TASK_EXISTS",
+        /// The task has ended.
+        TaskFinal = "TASK_FINAL",
+        /// The task was cancelled.
+        TaskCancelled = "TASK_CANCELLED",
+        /// The task is not running.
+        TaskNotRunning = "TASK_NOT_RUNNING",
+        /// The task cannot be claimed now.
+        TaskNotClaimable = "TASK_NOT_CLAIMABLE",
+        /// The task was not cancelled, and this is only for cancelled ones.
+        TaskNotCancelled = "TASK_NOT_CANCELLED",
+        /// The task asks no question.
+        TaskNotAsking = "TASK_NOT_ASKING",
+        /// The task is held back, and this needs it to be released first.
+        TaskHeld = "TASK_HELD",
+        /// The task is not held back, and this is only for tasks that are.
+        TaskNotHeld = "TASK_NOT_HELD",
+        /// The holder's lease went to another claim.
+        LeaseLost = "LEASE_LOST",
+        /// The holder is alive as far as the evidence goes.
+        LeaseAlive = "LEASE_ALIVE",
+        /// The answer belongs to another question.
+        QuestionClosed = "QUESTION_CLOSED",
+        /// Another open task has this unique key.
+        UniqueConflict = "UNIQUE_CONFLICT",
+        /// There is no such schedule.
+        ScheduleNotFound = "SCHEDULE_NOT_FOUND",
+        /// There is no such runner.
+        RunnerNotFound = "RUNNER_NOT_FOUND",
+        /// This runner's incarnation is over: it was declared dead, or said goodbye.
+        RunnerDead = "RUNNER_DEAD",
+        // Why a task ended.
+        /// All attempts are used up.
+        AttemptsExhausted = "ATTEMPTS_EXHAUSTED",
+        /// The handler said that trying again is pointless.
+        PermanentFailure = "PERMANENT_FAILURE",
+        /// The task took its runner down too often.
+        CrashLimit = "CRASH_LIMIT",
+        /// The task outlived its `expires_at`.
+        Expired = "EXPIRED",
+        /// A question was not answered in time.
+        QuestionExpired = "QUESTION_EXPIRED",
+        /// A newer message replaced this one.
+        Superseded = "SUPERSEDED",
+        /// Somebody asked for it to stop.
+        CancelRequested = "CANCEL_REQUESTED",
+        /// A task it depends on did not succeed.
+        DependencyFailed = "DEPENDENCY_FAILED",
+        // Why a task waits (explain).
+        /// Tasks it depends on have not ended.
+        DependencyUnmet = "DEPENDENCY_UNMET",
+        /// Its time has not come.
+        NotDue = "NOT_DUE",
+        /// Others of its lane come first.
+        BehindLane = "BEHIND_LANE",
+        /// Its pool is paused.
+        PoolPaused = "POOL_PAUSED",
+        /// Its pool runs as many as it may.
+        PoolFull = "POOL_FULL",
+        /// No living runner handles its type.
+        NoHandler = "NO_HANDLER",
+        /// It may run, and waits for a runner to have room.
+        WaitsForRunner = "WAITS_FOR_RUNNER",
+        /// It waits for a group of tasks to end.
+        GroupOpen = "GROUP_OPEN",
+        /// It waits for an answer.
+        NeedsInput = "NEEDS_INPUT",
+        /// An attempt is under way.
+        AttemptRunning = "ATTEMPT_RUNNING",
+        /// An attempt is under way, but its runner has been silent for long.
+        RunnerSilent = "RUNNER_SILENT",
+        /// It was cancelled, and its last attempt has not ended yet.
+        AttemptEnding = "ATTEMPT_ENDING",
+        // Locks and auto-run.
+        /// A run of the same request is under way.
+        RunInProgress = "RUN_IN_PROGRESS",
+        /// Auto-run is on already.
+        QueueInProgress = "QUEUE_IN_PROGRESS",
+        /// A stale lock was taken back.
+        LockStaleRecovered = "LOCK_STALE_RECOVERED",
+        /// The lock is gone or somebody else's.
+        LockLost = "LOCK_LOST",
+    }
+    Store {
+        /// Others changed the same records too often in a row.
+        StoreBusy = "STORE_BUSY",
+        /// The store did not take the request.
+        StoreUnavailable = "STORE_UNAVAILABLE",
+        /// The store may or may not have taken the request.
+        StoreOutcomeUnknown = "STORE_OUTCOME_UNKNOWN",
+        /// The store was closed.
+        StoreClosed = "STORE_CLOSED",
+        /// A write to disk failed, and the store has to be opened again.
+        StoreFailed = "STORE_FAILED",
+        /// The disk has no room for new tasks.
+        StoreFull = "STORE_FULL",
+        /// Another process has the store.
+        StoreInUse = "STORE_IN_USE",
+        /// The store was written by a newer version.
+        StoreTooNew = "STORE_TOO_NEW",
+        /// A stored record cannot be read.
+        StoreDamaged = "STORE_DAMAGED",
+        /// A record was written by a newer version that older ones may not write.
+        RecordTooNew = "RECORD_TOO_NEW",
+        /// There is no store at this place.
+        StoreNotFound = "STORE_NOT_FOUND",
+        /// A backup goes to a place where something is already.
+        BackupExists = "BACKUP_EXISTS",
+        /// A store of this kind cannot do what was asked.
+        StoreCannot = "STORE_CANNOT",
+        /// A line of an import cannot be read, or does not belong there.
+        ImportInvalid = "IMPORT_INVALID",
+        /// An import ends before its end.
+        ImportCut = "IMPORT_CUT",
+        /// An import was written by a newer version.
+        ImportTooNew = "IMPORT_TOO_NEW",
+        /// The target of an import has something in a namespace that is imported.
+        ImportExists = "IMPORT_EXISTS",
+        /// A file that was named cannot be read or written.
+        FileUnavailable = "FILE_UNAVAILABLE",
+        /// The namespace is shared with foreign runners.
+        NamespaceShared = "NAMESPACE_SHARED",
+    }
+    Server {
+        /// The server has as much to do as it takes on.
+        ServerBusy = "SERVER_BUSY",
+        /// The server is shutting down.
+        ServerStopping = "SERVER_STOPPING",
+        /// A request took longer than it may.
+        RequestTimeout = "REQUEST_TIMEOUT",
+        /// The server has a fault.
+        ServerFault = "SERVER_FAULT",
+        /// Nothing answers at the server's address.
+        ServerUnreachable = "SERVER_UNREACHABLE",
+        /// The way to the server broke before its answer came.
+        ReplyLost = "REPLY_LOST",
+        /// The server refused for a reason that this version does not know.
+        ServerRefused = "SERVER_REFUSED",
+        /// What answers is no server of ours, or of another version.
+        ServerForeign = "SERVER_FOREIGN",
+        /// The address cannot be listened on.
+        AddressTaken = "ADDRESS_TAKEN",
+    }
 }
 
 impl fmt::Display for ReasonCode {

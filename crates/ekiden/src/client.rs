@@ -293,7 +293,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn wait(&self, id: &TaskId) -> Result<TaskRecord> {
-        let mut changes = self.subscribe();
+        let mut changes = self.subscribe().await?;
         loop {
             let record = self.get_status(id).await?;
             if record.state.is_final() {
@@ -325,8 +325,8 @@ impl Client {
     }
 
     /// The changes of the namespace's tasks from now on.
-    pub fn subscribe(&self) -> Subscription {
-        self.queue.subscribe(self.namespace.clone())
+    pub async fn subscribe(&self) -> Result<Subscription> {
+        self.queue.subscribe(self.namespace.clone()).await
     }
 
     /// Ends a task at once; a running attempt is told to stop.

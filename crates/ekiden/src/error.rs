@@ -50,6 +50,12 @@ impl Error {
         Self { happened, ..self }
     }
 
+    /// An error that another process told of.
+    #[cfg(feature = "wire")]
+    pub(crate) const fn told(refusal: Refusal, happened: Happened, retryable: bool) -> Self {
+        Self { refusal, happened, retryable, source: None }
+    }
+
     pub(crate) fn payload(why: serde_json::Error) -> Self {
         let refusal = Refusal::new(ReasonCode::PayloadInvalid).with("why", &why);
         Self { source: Some(Arc::new(why)), ..Self::from(refusal) }

@@ -20,6 +20,8 @@ mod schedule;
 #[cfg(unix)]
 mod signal;
 pub mod testing;
+#[cfg(feature = "wire")]
+pub mod wire;
 
 pub use bell::{Bell, Chime, Heard as HeardChime};
 pub use change::{Heard, Observer, Subscription, TaskChange};
@@ -55,7 +57,7 @@ pub mod core {
     pub use ekiden_core::order::Priority;
     pub use ekiden_core::pool::{Concurrency, Keep, Policy, PoolSettings, Profile, Timeout};
     pub use ekiden_core::reason::{Language, Message, ReasonCode, Refusal};
-    pub use ekiden_core::record::Signal;
+    pub use ekiden_core::record::{Pool, Signal};
     pub use ekiden_core::retry::{FailureKind, Jitter, RetryPolicy};
     pub use ekiden_core::runner::{Runner, RunnerStatus};
     pub use ekiden_core::schedule::{Every, Missed, Overlap, Schedule};

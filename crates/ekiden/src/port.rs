@@ -19,7 +19,7 @@ use ekiden_core::lease::Token;
 use ekiden_core::order::Priority;
 use ekiden_core::pool::{Keep, PoolSettings, Timeout};
 use ekiden_core::reason::Refusal;
-use ekiden_core::record::{Signal, Versioned};
+use ekiden_core::record::{Pool, Signal, Versioned};
 use ekiden_core::retry::{FailureKind, RetryPolicy};
 use ekiden_core::runner::Runner;
 use ekiden_core::schedule::{Every, Missed, Overlap, Schedule};
@@ -89,7 +89,7 @@ pub trait Queue: Send + Sync + 'static {
     async fn explain(&self, task: TaskRef) -> Result<Explanation>;
 
     /// The changes of a namespace's tasks from now on.
-    fn subscribe(&self, namespace: Namespace) -> Subscription;
+    async fn subscribe(&self, namespace: Namespace) -> Result<Subscription>;
 
     /// Ends a task at once; a running attempt is told to stop.
     async fn cancel(&self, task: TaskRef, note: Option<Arc<str>>) -> Result<TaskRecord>;
@@ -109,6 +109,12 @@ pub trait Queue: Send + Sync + 'static {
 
     /// How far a command on many tasks is; `None` when it is done.
     async fn bulk(&self, namespace: Namespace, id: SweepId) -> Result<Option<Arc<Sweep>>>;
+
+    /// The namespaces that have anything, in order, behind one. The cursor of a page is its last name.
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>>;
+
+    /// The pools of a namespace that somebody set, by name. A page of them.
+    async fn pools(&self, namespace: Namespace, cursor: Option<String>, limit: usize) -> Result<Page<Pool>>;
 
     /// What a pool is set to, by itself or by default.
     async fn pool(&self, namespace: Namespace, pool: PoolName) -> Result<PoolSettings>;

@@ -28,7 +28,7 @@ async fn blocking_handlers_stall_no_beat() {
     for n in 0..4 {
         ids.push(client.enqueue(Job { n }).await.unwrap().id);
     }
-    let mut changes = client.subscribe();
+    let mut changes = client.subscribe().await.unwrap();
     let blocking = move |_: Job, _: Context| async move {
         // Nobody ever sends: the worker thread is blocked for five leases.
         let (_silent, word) = std::sync::mpsc::channel::<()>();
@@ -68,7 +68,7 @@ fn two_processes() -> (Lab, Arc<Knobs>, Lab) {
 async fn who_lost_the_lease_cannot_change_the_task() {
     let (first, knobs, second) = two_processes();
     let id = first.job(1).await;
-    let mut changes = first.client.subscribe();
+    let mut changes = first.client.subscribe().await.unwrap();
     let (words, mut said) = unbounded_channel();
     let tell = words.clone();
     let slow = start(first.runner().name("slow").without_maintenance().lease(secs(10)).handler(
@@ -114,7 +114,7 @@ async fn who_lost_the_lease_cannot_change_the_task() {
 async fn a_late_settlement_counts_while_nobody_took_the_task() {
     let (first, knobs, second) = two_processes();
     let id = first.job(1).await;
-    let mut changes = first.client.subscribe();
+    let mut changes = first.client.subscribe().await.unwrap();
     let runner =
         start(first.runner().without_maintenance().lease(secs(10)).handler(|_: Job, _: Context| passes(secs(60))));
     happened(&mut changes, &id, EventName::Claimed).await;
@@ -156,7 +156,7 @@ async fn a_poison_task_is_dead_after_three_lost_attempts() {
     let id = first.client.enqueue(Job { n: 1 }).max_attempts(100).await.unwrap().id;
     for attempt in 1..=3 {
         knobs.gone.store(false, Ordering::SeqCst);
-        let mut changes = first.client.subscribe();
+        let mut changes = first.client.subscribe().await.unwrap();
         let deadly = |_: Job, _: Context| std::future::pending::<()>();
         let runner = start(first.runner().without_maintenance().lease(secs(10)).handler(deadly));
         happened(&mut changes, &id, EventName::Claimed).await;
@@ -209,7 +209,7 @@ async fn a_clock_that_jumps_costs_no_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_jumps_moves_no_time_limit() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.client.enqueue(Job { n: 1 }).timeout(secs(60)).max_attempts(1).await.unwrap().id;
     let runner = start(lab.runner().handler(|_: Job, _: Context| std::future::pending::<()>()));
     happened(&mut changes, &id, EventName::Claimed).await;

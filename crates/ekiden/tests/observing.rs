@@ -15,8 +15,8 @@ use lab::{Job, START, happened, heard, lab, lab_with, ms, passes, secs, start, w
 #[tokio::test(start_paused = true)]
 async fn a_subscription_hears_every_change_in_order() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
-    let mut elsewhere = lab.ekiden.namespace("elsewhere").unwrap().subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
+    let mut elsewhere = lab.ekiden.namespace("elsewhere").unwrap().subscribe().await.unwrap();
     let id = lab.job(1).await;
     let runner = lab.runner().handler(|_: Job, context: Context| async move {
         if context.attempt() == 1 { Err(TaskError::retryable("once")) } else { Ok(()) }
@@ -66,7 +66,7 @@ async fn an_observer_counts_every_change() {
 #[tokio::test(start_paused = true)]
 async fn progress_is_seen_while_the_attempt_runs() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.job(1).await;
     let runner = start(lab.runner().handler(|_: Job, context: Context| async move {
         for done in 1..=1_000 {
@@ -99,7 +99,7 @@ async fn progress_is_seen_while_the_attempt_runs() {
 #[tokio::test(start_paused = true)]
 async fn a_question_is_answered_by_the_next_attempt() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.client.enqueue(Job { n: 1 }).max_attempts(1).await.unwrap().id;
     let question = QuestionId::new("colour").unwrap();
     let asked = question.clone();

@@ -79,7 +79,7 @@ async fn retries_come_at_the_time_that_the_policy_says() {
 #[tokio::test(start_paused = true)]
 async fn no_retry_begins_before_its_moment_or_late() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let count = 100;
     for n in 0..count {
         lab.job(n).await;
@@ -292,7 +292,7 @@ fn a_handler_that_is_dropped_with_its_runtime_hands_its_task_back() {
     let started = Arc::new(AtomicU32::new(0));
     let (home, away) = (runtime(), runtime());
     let id = home.block_on(async { client.enqueue(Job { n: 1 }).await.unwrap().id });
-    let mut changes = client.subscribe();
+    let mut changes = home.block_on(client.subscribe()).unwrap();
     let count = started.clone();
     let runner = ekiden::Runner::builder(&client).handler(move |_: Job, _: Context| {
         count.fetch_add(1, Ordering::SeqCst);

@@ -152,7 +152,7 @@ async fn a_runner_that_cannot_be_meant_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn status_and_counts_follow_a_life() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.client.enqueue(Job { n: 1 }).delay(secs(10)).title("one").await.unwrap().id;
     let fresh = lab.status(&id).await;
     assert_eq!((fresh.state, fresh.attempts, fresh.max_attempts, fresh.execution_no), (TaskState::Queued, 0, 5, 0));

@@ -19,7 +19,7 @@ use tokio::sync::mpsc::unbounded_channel;
 #[tokio::test(start_paused = true)]
 async fn a_gentle_end_lets_handlers_finish() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let running = lab.job(1).await;
     let runner = start(lab.runner().concurrency(4).grace(secs(30)).handler(|_: Job, context: Context| async move {
         passes(secs(20)).await;
@@ -40,7 +40,7 @@ async fn a_gentle_end_lets_handlers_finish() {
 #[tokio::test(start_paused = true)]
 async fn what_outlasts_the_grace_is_handed_back() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.job(1).await;
     let told = Arc::new(AtomicBool::new(false));
     let tell = told.clone();
@@ -71,7 +71,7 @@ async fn what_outlasts_the_grace_is_handed_back() {
 #[tokio::test(start_paused = true)]
 async fn an_end_at_once_waits_for_nobody() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.job(1).await;
     let runner = start(lab.runner().grace(secs(3_600)).handler(|_: Job, _: Context| std::future::pending::<()>()));
     happened(&mut changes, &id, EventName::Claimed).await;
@@ -87,7 +87,7 @@ async fn an_end_at_once_waits_for_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_run_hands_back_what_it_held() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.job(1).await;
     let gauge = Gauge::default();
     let inside = gauge.clone();
@@ -115,7 +115,7 @@ async fn an_end_that_is_being_written_survives_the_end_of_the_grace() {
     for seed in 0..30 {
         let store = Arc::new(ekiden::store::layers::Faulty::new(MemoryStore::new(), faults, seed));
         let lab = lab_on(store, seed);
-        let mut changes = lab.client.subscribe();
+        let mut changes = lab.client.subscribe().await.unwrap();
         let id = lab.job(1).await;
         let runner = start(lab.runner().lease(secs(300)).grace(secs(10)).handler(|_: Job, _: Context| passes(secs(9))));
         happened(&mut changes, &id, EventName::Claimed).await;
@@ -130,7 +130,7 @@ async fn an_end_that_is_being_written_survives_the_end_of_the_grace() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_handler_does_not_keep_its_task() {
     let client = Ekiden::builder(Arc::new(MemoryStore::new())).seed(7).build().namespace("default").unwrap();
-    let mut changes = client.subscribe();
+    let mut changes = client.subscribe().await.unwrap();
     let id = client.enqueue(Job { n: 1 }).await.unwrap().id;
     let (release, blocked) = mpsc::channel::<()>();
     let blocked = Arc::new(Mutex::new(blocked));
@@ -155,7 +155,7 @@ async fn a_blocked_handler_does_not_keep_its_task() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_handler_times_out_all_the_same() {
     let client = Ekiden::builder(Arc::new(MemoryStore::new())).seed(7).build().namespace("default").unwrap();
-    let mut changes = client.subscribe();
+    let mut changes = client.subscribe().await.unwrap();
     let id = client.enqueue(Job { n: 0 }).timeout(ms(50)).max_attempts(1).await.unwrap().id;
     let (release, blocked) = mpsc::channel::<()>();
     let blocked = Arc::new(Mutex::new(blocked));
@@ -183,7 +183,7 @@ async fn a_blocked_handler_times_out_all_the_same() {
 #[tokio::test]
 async fn a_runner_without_a_free_thread_keeps_time_limits_and_takes_nothing() {
     let client = Ekiden::builder(Arc::new(MemoryStore::new())).seed(7).build().namespace("default").unwrap();
-    let mut changes = client.subscribe();
+    let mut changes = client.subscribe().await.unwrap();
     // Long enough for many looks at whether there is something to do, and for a second task before it is over.
     let blocking = client.enqueue(Job { n: 0 }).timeout(ms(500)).max_attempts(1).await.unwrap().id;
     let (release, blocked) = mpsc::channel::<()>();
@@ -227,7 +227,7 @@ async fn a_silent_store_keeps_no_runner_from_ending() {
     for at_once in [true, false] {
         let shop = Arc::new(Shop::default());
         let lab = lab_on(shop.clone(), 7);
-        let mut changes = lab.client.subscribe();
+        let mut changes = lab.client.subscribe().await.unwrap();
         let id = lab.job(1).await;
         let gauge = Gauge::default();
         let inside = gauge.clone();
@@ -257,7 +257,7 @@ async fn a_silent_store_keeps_no_runner_from_ending() {
 async fn a_silent_store_suspends_no_time_limit() {
     let shop = Arc::new(Shop::default());
     let lab = lab_on(shop.clone(), 7);
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.client.enqueue(Job { n: 1 }).timeout(secs(10)).await.unwrap().id;
     let (words, mut said) = unbounded_channel();
     let runner = start(lab.runner().handler(move |_: Job, context: Context| {
@@ -295,7 +295,7 @@ async fn a_cancel_reaches_the_handler_within_a_second() {
         let lab = lab_with(Arc::new(MemoryStore::new()), Arc::new(TokioClock::new(START)), 7, |builder| {
             builder.build_around(|inner| Arc::new(Port { inner, knobs }))
         });
-        let mut changes = lab.client.subscribe();
+        let mut changes = lab.client.subscribe().await.unwrap();
         let id = lab.job(1).await;
         let (words, mut said) = unbounded_channel();
         let runner = start(lab.runner().handler(move |_: Job, context: Context| {
@@ -323,7 +323,7 @@ async fn a_cancel_reaches_the_handler_within_a_second() {
 #[tokio::test(start_paused = true)]
 async fn the_next_of_a_lane_waits_until_the_cancelled_attempt_has_ended() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let first = lab.client.enqueue(Job { n: 0 }).serial_key("k").await.unwrap().id;
     let second = lab.client.enqueue(Job { n: 1 }).serial_key("k").await.unwrap().id;
     let gauge = Gauge::default();
@@ -348,7 +348,7 @@ async fn the_next_of_a_lane_waits_until_the_cancelled_attempt_has_ended() {
 
 /// Runs a task until this request panics, and says how the runner ended.
 async fn end_by_panic(lab: &Lab, knobs: &Knobs, request: &'static str) -> ekiden::Result<Ended> {
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.job(1).await;
     let runner = start(lab.runner().concurrency(2).handler(|_: Job, context: Context| async move {
         while !context.is_cancelled() {
@@ -409,7 +409,7 @@ async fn an_engine_that_panics_beside_its_handlers_ends_the_runner() {
 #[tokio::test(start_paused = true)]
 async fn endless_graces_are_taken_as_meant() {
     let lab = lab();
-    let mut changes = lab.client.subscribe();
+    let mut changes = lab.client.subscribe().await.unwrap();
     let id = lab.job(1).await;
     let timed = lab.client.enqueue(Job { n: 1 }).timeout(secs(5)).max_attempts(1).await.unwrap().id;
     let runner = lab.runner().concurrency(2).grace(Duration::MAX).cancel_grace(Duration::MAX);

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use ekiden_core::id::{Namespace, OpId, PoolName, QuestionId, RunnerId, ScheduleId, SweepId, TaskId};
 use ekiden_core::plan::{Plan, View};
 use ekiden_core::pool::PoolSettings;
-use ekiden_core::record::Signal;
+use ekiden_core::record::{Pool, Signal};
 use ekiden_core::runner::Runner;
 use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::Sweep;
@@ -301,8 +301,8 @@ impl Queue for StoreQueue {
         self.reasons(&task).await
     }
 
-    fn subscribe(&self, namespace: Namespace) -> Subscription {
-        self.announcer.subscribe(namespace)
+    async fn subscribe(&self, namespace: Namespace) -> Result<Subscription> {
+        Ok(self.announcer.subscribe(namespace))
     }
 
     async fn cancel(&self, task: TaskRef, note: Option<Arc<str>>) -> Result<TaskRecord> {
@@ -327,6 +327,14 @@ impl Queue for StoreQueue {
 
     async fn bulk(&self, namespace: Namespace, id: SweepId) -> Result<Option<Arc<Sweep>>> {
         self.sweep(&namespace, &id).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>> {
+        self.read(|| self.store().namespaces(after.clone(), limit)).await
+    }
+
+    async fn pools(&self, namespace: Namespace, cursor: Option<String>, limit: usize) -> Result<Page<Pool>> {
+        self.page_of_pools(namespace, cursor, limit).await
     }
 
     async fn pool(&self, namespace: Namespace, pool: PoolName) -> Result<PoolSettings> {

@@ -12,6 +12,7 @@ use ekiden_core::record::{Pool, Record};
 use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::{Sweep, SweepWork};
 use ekiden_core::transition::Start;
+use ekiden_store::{Page, RecordQuery};
 use hashbrown::HashMap;
 
 use super::StoreQueue;
@@ -59,6 +60,22 @@ impl StoreQueue {
             // Rare, and large: the usual way stays small.
             None => Box::pin(self.read_settings(namespace, pool)).await,
         }
+    }
+
+    /// A page of the pools that somebody set.
+    pub(super) async fn page_of_pools(
+        &self,
+        namespace: Namespace,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> Result<Page<Pool>> {
+        let query = RecordQuery { namespace, kind: RecordKind::Pool, prefix: String::new(), cursor, limit };
+        let page = self.read(|| self.store().records(query.clone())).await?;
+        let pools = page.items.into_iter().filter_map(|found| match found.record {
+            Record::Pool(pool) => Some(Pool::clone(&pool)),
+            _ => None,
+        });
+        Ok(Page { items: pools.collect(), cursor: page.cursor })
     }
 
     /// The settings, if they were read a moment ago.

@@ -114,7 +114,7 @@ impl Lab {
 
     /// Waits until the task is there; looks at it first, so it cannot miss it.
     pub async fn until(&self, id: &TaskId, state: TaskState) -> TaskRecord {
-        let mut changes = self.client.subscribe();
+        let mut changes = self.client.subscribe().await.unwrap();
         loop {
             let record = self.status(id).await;
             if record.state == state {
@@ -127,7 +127,7 @@ impl Lab {
 
     /// Waits until so many tasks are there.
     pub async fn until_count(&self, state: TaskState, count: u64) {
-        let mut changes = self.client.subscribe();
+        let mut changes = self.client.subscribe().await.unwrap();
         while self.count(state).await < count {
             // Another process may have done it: look again now and then.
             let _ = tokio::time::timeout(Duration::from_secs(1), changes.next()).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ekiden::core::{
-    Namespace, PoolName, PoolSettings, Progress, QuestionId, ReasonCode, Runner, RunnerId, Schedule, ScheduleId,
+    Namespace, Pool, PoolName, PoolSettings, Progress, QuestionId, ReasonCode, Runner, RunnerId, Schedule, ScheduleId,
     Signal, Sweep, SweepId, Timestamp,
 };
 use ekiden::store::{Clock, CountScope, Counts, Page, SystemClock, TaskQuery};
@@ -141,8 +141,8 @@ impl Queue for Port {
         pass_on!(self.explain(task))
     }
 
-    fn subscribe(&self, namespace: Namespace) -> Subscription {
-        self.inner.subscribe(namespace)
+    async fn subscribe(&self, namespace: Namespace) -> Result<Subscription> {
+        self.inner.subscribe(namespace).await
     }
 
     async fn cancel(&self, task: TaskRef, note: Option<Arc<str>>) -> Result<TaskRecord> {
@@ -167,6 +167,14 @@ impl Queue for Port {
 
     async fn bulk(&self, namespace: Namespace, id: SweepId) -> Result<Option<Arc<Sweep>>> {
         pass_on!(self.bulk(namespace, id))
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>> {
+        pass_on!(self.namespaces(after, limit))
+    }
+
+    async fn pools(&self, namespace: Namespace, cursor: Option<String>, limit: usize) -> Result<Page<Pool>> {
+        pass_on!(self.pools(namespace, cursor, limit))
     }
 
     async fn pool(&self, namespace: Namespace, pool: PoolName) -> Result<PoolSettings> {

@@ -21,7 +21,7 @@ async fn nothing_more(lab: &Lab, changes: &mut Subscription) {
 
 /// R10
 pub async fn a_life_is_told_step_by_step(lab: Lab) {
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     lab.add(lab.plain("a")).await;
     let settled = lab.fail(&lab.take().await).await;
     lab.pass_until(settled.next_run_at.expect("it runs again"));
@@ -43,7 +43,7 @@ pub async fn a_life_is_told_step_by_step(lab: Lab) {
 pub async fn a_failure_is_told_with_its_error_and_its_next_moment(lab: Lab) {
     lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     lab.pass(3);
     let settled = lab.fail(&leased).await;
     let change = lab.heard(&mut changes).await;
@@ -54,14 +54,14 @@ pub async fn a_failure_is_told_with_its_error_and_its_next_moment(lab: Lab) {
 /// R10
 pub async fn what_happened_before_is_not_told(lab: Lab) {
     lab.add(lab.plain("a")).await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     nothing_more(&lab, &mut changes).await;
 }
 
 /// R10
 pub async fn every_subscriber_hears_everything(lab: Lab) {
-    let mut first = lab.queue.subscribe(lab.namespace());
-    let mut second = lab.queue.subscribe(lab.namespace());
+    let mut first = lab.queue.subscribe(lab.namespace()).await.unwrap();
+    let mut second = lab.queue.subscribe(lab.namespace()).await.unwrap();
     lab.add(lab.plain("a")).await;
     for changes in [&mut first, &mut second] {
         expect(&lab, changes, &[("a", EventName::Enqueued, TaskState::Queued)]).await;
@@ -71,7 +71,7 @@ pub async fn every_subscriber_hears_everything(lab: Lab) {
 /// R10, Q12
 pub async fn other_namespaces_are_not_heard(lab: Lab) {
     let other = lab.elsewhere("other").await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     other.add(other.plain("theirs")).await;
     other.succeed(&other.take().await).await;
     nothing_more(&lab, &mut changes).await;
@@ -84,7 +84,7 @@ pub async fn what_was_refused_or_done_before_is_not_told(lab: Lab) {
     lab.succeed(&leased).await;
     lab.add(lab.plain("b")).await;
     lab.cancel("b").await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     lab.succeed(&leased).await;
     lab.settle(&leased, Verdict::Failed(failure("no"))).await.expect_err("the task has ended");
     lab.refused(lab.plain("a")).await;
@@ -96,7 +96,7 @@ pub async fn what_was_refused_or_done_before_is_not_told(lab: Lab) {
 pub async fn a_cancel_and_its_stages_are_told(lab: Lab) {
     lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     lab.cancel("a").await;
     lab.stopped(&leased, Stage::Verified).await;
     let told =
@@ -109,7 +109,7 @@ pub async fn a_cancel_and_its_stages_are_told(lab: Lab) {
 pub async fn questions_and_answers_are_told(lab: Lab) {
     lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     lab.settle(&leased, Verdict::Asked(Box::new(question("q")))).await.expect("a holder may ask");
     lab.queue.answer(lab.task("a"), question_id("q"), "yes".into()).await.expect("it was asked");
     let told = [("a", EventName::Asked, TaskState::NeedsInput), ("a", EventName::Answered, TaskState::Queued)];
@@ -121,7 +121,7 @@ pub async fn questions_and_answers_are_told(lab: Lab) {
 pub async fn a_lost_lease_is_told(lab: Lab) {
     lab.add(lab.plain("a")).await;
     lab.take().await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     lab.lose_runner().await;
     let change = lab.heard(&mut changes).await;
     assert_eq!((change.event, change.state), (Some(EventName::LeaseLost), TaskState::Queued));
@@ -132,7 +132,7 @@ pub async fn a_lost_lease_is_told(lab: Lab) {
 pub async fn progress_is_told(lab: Lab) {
     lab.add(lab.plain("a")).await;
     let leased = lab.take().await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     let progress = Progress { done: 1, total: Some(2), note: None };
     lab.queue.report(leased.lease, progress.clone()).await.expect("the holder may report");
     let change = lab.heard(&mut changes).await;
@@ -142,7 +142,7 @@ pub async fn progress_is_told(lab: Lab) {
 /// R10, R21
 pub async fn a_retry_by_hand_is_told_once_however_often_it_is_pressed(lab: Lab) {
     lab.add_dead("a").await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     let again = lab.queue.retry(lab.task("a")).await.expect("a dead task can be retried");
     lab.queue.retry(lab.task("a")).await.expect("it leads to the task in its place");
     expect(&lab, &mut changes, &[(again.id.as_str(), EventName::Enqueued, TaskState::Queued)]).await;
@@ -153,7 +153,7 @@ pub async fn a_retry_by_hand_is_told_once_however_often_it_is_pressed(lab: Lab) 
 pub async fn a_wait_cut_short_by_hand_is_told(lab: Lab) {
     lab.add(lab.plain("a")).await;
     lab.fail(&lab.take().await).await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     lab.queue.retry(lab.task("a")).await.expect("the wait can be cut short");
     expect(&lab, &mut changes, &[("a", EventName::RetryRequested, TaskState::Queued)]).await;
     nothing_more(&lab, &mut changes).await;
@@ -164,7 +164,7 @@ pub async fn the_release_of_a_child_is_told(lab: Lab) {
     lab.add(lab.plain("parent")).await;
     lab.add(NewTask { parents: vec![id("parent")], ..lab.plain("child") }).await;
     let leased = lab.take_this("parent").await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     lab.succeed(&leased).await;
     lab.settle_down().await;
     let told = [
@@ -178,7 +178,7 @@ pub async fn the_release_of_a_child_is_told(lab: Lab) {
 /// R10, R21
 pub async fn what_a_bulk_command_changes_is_told(lab: Lab) {
     lab.add_all(&["a", "b"]).await;
-    let mut changes = lab.queue.subscribe(lab.namespace());
+    let mut changes = lab.queue.subscribe(lab.namespace()).await.unwrap();
     let bulk = Bulk::Cancel(TaskFilter::all(lab.namespace()));
     lab.queue.start_bulk(sweep_id("x"), bulk).await.expect("a bulk command can be started");
     lab.settle_down().await;

@@ -290,10 +290,12 @@ macro_rules! behaviour_cases {
                 parents_keys_and_lanes_belong_to_their_namespace,
                 pools_and_schedules_belong_to_their_namespace,
                 runners_and_leases_belong_to_their_namespace,
+                namespaces_are_listed_in_order_and_in_pages,
             }
             pools {
                 a_pool_that_nobody_set_has_the_defaults_of_its_store,
                 what_is_set_is_read_back,
+                pools_that_somebody_set_are_listed_in_pages,
                 settings_that_cannot_be_meant_are_refused,
                 a_pause_holds_at_once_and_until_it_is_lifted,
                 a_paused_pool_takes_tasks_in_and_lets_running_ones_end,

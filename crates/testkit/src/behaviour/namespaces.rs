@@ -1,6 +1,6 @@
 //! Namespaces: no answer and no write crosses them.
 
-use ekiden::core::{IdempotencyKey, ReasonCode};
+use ekiden::core::{IdempotencyKey, Namespace, ReasonCode};
 use ekiden::{Bulk, NewTask, TaskState};
 
 use super::lab::{Lab, RUNNER, code, runner_id, serial, sweep_id};
@@ -77,4 +77,24 @@ pub async fn runners_and_leases_belong_to_their_namespace(lab: Lab) {
     lab.pass(30);
     other.settle_down().await;
     assert_eq!(lab.state("a").await, TaskState::Running);
+}
+
+/// Q12
+pub async fn namespaces_are_listed_in_order_and_in_pages(lab: Lab) {
+    lab.add(lab.plain("a")).await;
+    for name in ["zebra", "other"] {
+        let elsewhere = lab.elsewhere(name).await;
+        elsewhere.add(elsewhere.plain("a")).await;
+    }
+    let mut expected = vec![lab.namespace().as_str().to_owned(), "other".to_owned(), "zebra".to_owned()];
+    expected.sort();
+    let (mut listed, mut after) = (Vec::new(), None);
+    loop {
+        let page = lab.queue.namespaces(after, 2).await.expect("namespaces can be listed");
+        assert!(page.items.len() <= 2);
+        listed.extend(page.items.iter().map(|name| name.as_str().to_owned()));
+        let Some(cursor) = page.cursor else { break };
+        after = Namespace::new(cursor).ok();
+    }
+    assert_eq!(listed, expected);
 }

@@ -30,6 +30,29 @@ pub async fn what_is_set_is_read_back(lab: Lab) {
 }
 
 /// R20
+pub async fn pools_that_somebody_set_are_listed_in_pages(lab: Lab) {
+    lab.add(NewTask { pool: pool("nobody's"), ..lab.plain("a") }).await;
+    for name in ["b", "c", "a"] {
+        lab.set_pool(name, |set| set.running_max = Some(7)).await;
+    }
+    let (mut listed, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = lab.queue.pools(lab.namespace(), cursor, 2).await.expect("pools can be listed");
+        listed.extend(page.items.into_iter().map(|pool| (pool.name.to_string(), pool.settings.running_max)));
+        cursor = page.cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    let expected = [("a", Some(7)), ("b", Some(7)), ("c", Some(7)), ("default", None)];
+    assert_eq!(
+        listed,
+        expected.map(|(name, max)| (name.to_owned(), max)),
+        "a pool that nobody set has nothing to list"
+    );
+}
+
+/// R20
 pub async fn settings_that_cannot_be_meant_are_refused(lab: Lab) {
     let before = settings(&lab, "default").await;
     type Change = fn(&mut PoolSettings);

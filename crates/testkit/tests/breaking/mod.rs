@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ekiden::core::{
-    Millis, Namespace, PoolName, PoolSettings, Progress, QuestionId, Runner, RunnerId, Schedule, ScheduleId, Signal,
-    Sweep, SweepId, Timestamp, Token,
+    Millis, Namespace, Pool, PoolName, PoolSettings, Progress, QuestionId, Runner, RunnerId, Schedule, ScheduleId,
+    Signal, Sweep, SweepId, Timestamp, Token,
 };
 use ekiden::store::{Clock, CountScope, Counts, ManualClock, Page, TaskQuery};
 use ekiden::{
@@ -180,9 +180,9 @@ impl Queue for Broken {
         self.inner.explain(task).await
     }
 
-    fn subscribe(&self, namespace: Namespace) -> Subscription {
+    async fn subscribe(&self, namespace: Namespace) -> Result<Subscription> {
         let other = || Namespace::new("other").unwrap();
-        self.inner.subscribe(if self.is(Promise::TellsChanges) { other() } else { namespace })
+        self.inner.subscribe(if self.is(Promise::TellsChanges) { other() } else { namespace }).await
     }
 
     async fn cancel(&self, task: TaskRef, note: Option<Arc<str>>) -> Result<TaskRecord> {
@@ -213,6 +213,14 @@ impl Queue for Broken {
 
     async fn bulk(&self, namespace: Namespace, id: SweepId) -> Result<Option<Arc<Sweep>>> {
         self.inner.bulk(namespace, id).await
+    }
+
+    async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>> {
+        self.inner.namespaces(after, limit).await
+    }
+
+    async fn pools(&self, namespace: Namespace, cursor: Option<String>, limit: usize) -> Result<Page<Pool>> {
+        self.inner.pools(namespace, cursor, limit).await
     }
 
     async fn pool(&self, namespace: Namespace, pool: PoolName) -> Result<PoolSettings> {
