@@ -129,9 +129,17 @@ mod local {
     }
 }
 
+#[cfg(feature = "http")]
+impl Ekiden {
+    /// Opens the queue behind a server, with the token that it asks for.
+    pub async fn connect(url: &str, token: Option<&str>) -> Result<Self> {
+        Ok(Self::over(Arc::new(crate::http::HttpQueue::connect(url, token).await?)))
+    }
+}
+
 impl Ekiden {
     /// Opens the queue at an address: `memory:` keeps everything in this process, `local:DIR` in a folder of this machine, which
-    /// is made if it is not there. Such a folder belongs to one process at a time; a second one is told `STORE_IN_USE`.
+    /// is made if it is not there; `http://HOST:PORT` is the queue of a server that needs no token. Such a folder belongs to one process at a time; a second one is told `STORE_IN_USE`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -150,6 +158,10 @@ impl Ekiden {
     /// # Ok(()) }
     /// ```
     pub async fn open(url: &str) -> Result<Self> {
+        #[cfg(feature = "http")]
+        if url.starts_with("http:") || url.starts_with("https:") {
+            return Self::connect(url, None).await;
+        }
         Ok(Self::builder(url.parse::<Address>()?.open().await?).build())
     }
 }

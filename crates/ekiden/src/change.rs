@@ -50,7 +50,17 @@ pub trait Observer: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Subscription {
     namespace: Namespace,
-    changes: broadcast::Receiver<TaskChange>,
+    source: Source,
+}
+
+/// Where a subscriber hears from.
+#[derive(Debug)]
+enum Source {
+    /// A queue in this process, which tells of all namespaces.
+    Here(broadcast::Receiver<TaskChange>),
+    /// A server, by way of whoever follows its stream.
+    #[cfg(feature = "http")]
+    Far(tokio::sync::mpsc::Receiver<Heard>),
 }
 
 /// What a subscriber hears next.
@@ -65,14 +75,29 @@ pub enum Heard {
 impl Subscription {
     /// Waits for the next change; `None` when the queue is gone.
     pub async fn next(&mut self) -> Option<Heard> {
+        let changes = match &mut self.source {
+            Source::Here(changes) => changes,
+            #[cfg(feature = "http")]
+            Source::Far(told) => return told.recv().await,
+        };
         loop {
-            match self.changes.recv().await {
+            match changes.recv().await {
                 Ok(change) if change.namespace == self.namespace => return Some(Heard::Change(Box::new(change))),
                 Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(missed)) => return Some(Heard::Missed(missed)),
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
+    }
+}
+
+#[cfg(feature = "http")]
+impl Subscription {
+    /// A subscription to what is told through the other end.
+    pub(crate) fn far(namespace: Namespace) -> (Self, tokio::sync::mpsc::Sender<Heard>) {
+        // The server keeps what a slow subscriber has not heard, and says when it no longer does.
+        let (told, heard) = tokio::sync::mpsc::channel(1_024);
+        (Self { namespace, source: Source::Far(heard) }, told)
     }
 }
 
@@ -88,7 +113,7 @@ impl Announcer {
     }
 
     pub(crate) fn subscribe(&self, namespace: Namespace) -> Subscription {
-        Subscription { namespace, changes: self.changes.subscribe() }
+        Subscription { namespace, source: Source::Here(self.changes.subscribe()) }
     }
 
     /// Whether telling is worth an effort.

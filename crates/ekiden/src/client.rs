@@ -39,7 +39,8 @@ pub(crate) const DEFAULT_POOL: &str = "default";
 pub struct Ekiden {
     queue: Arc<dyn Queue>,
     tools: Arc<Tools>,
-    store: Arc<dyn Store>,
+    /// What is closed with it; a queue elsewhere closes its own.
+    store: Option<Arc<dyn Store>>,
 }
 
 /// What clients of one queue share.
@@ -54,6 +55,10 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
+    fn of_this_machine() -> Self {
+        Self::new(Arc::new(SystemClock), Io::default(), Entropy::from_system())
+    }
+
     fn new(clock: Arc<dyn Clock>, io: Io, entropy: Entropy) -> Self {
         let default_pool = PoolName::new(DEFAULT_POOL).expect("a plain word is a valid id");
         Self { clock, io, entropy: Mutex::new(entropy), default_pool, kinds: RwLock::default() }
@@ -89,6 +94,11 @@ impl Ekiden {
         }
     }
 
+    /// A queue over any port: of another process, or one of your own. Whoever has what is behind it closes that.
+    pub fn over(queue: Arc<dyn Queue>) -> Self {
+        Self { queue, tools: Arc::new(Tools::of_this_machine()), store: None }
+    }
+
     /// A client of one namespace.
     pub fn namespace(&self, name: impl AsRef<str>) -> Result<Client> {
         let namespace = Namespace::new(name)?;
@@ -103,7 +113,10 @@ impl Ekiden {
     /// Ends the store's work and lets go of its folder. What was acknowledged stays; clients are refused from now on, with
     /// `STORE_CLOSED`. Runners should have ended before.
     pub async fn close(&self) -> Result<()> {
-        Ok(self.store.close().await?)
+        match &self.store {
+            Some(store) => Ok(store.close().await?),
+            None => Ok(()),
+        }
     }
 }
 
@@ -156,7 +169,7 @@ impl EkidenBuilder {
         let own = Entropy::from_seed(entropy.next_u64());
         let queue = Arc::new(StoreQueue::with(self.store.clone(), self.clock.clone(), own, self.observers));
         let tools = Tools::new(self.clock, self.io, entropy);
-        Ekiden { queue: layer(queue), tools: Arc::new(tools), store: self.store }
+        Ekiden { queue: layer(queue), tools: Arc::new(tools), store: Some(self.store) }
     }
 }
 
@@ -171,8 +184,7 @@ pub struct Client {
 impl Client {
     /// A client over any port: of another process, or one of your own.
     pub fn over(queue: Arc<dyn Queue>, namespace: Namespace) -> Self {
-        let tools = Tools::new(Arc::new(SystemClock), Io::default(), Entropy::from_system());
-        Self { queue, tools: Arc::new(tools), namespace }
+        Self { queue, tools: Arc::new(Tools::of_this_machine()), namespace }
     }
 
     /// The namespace.

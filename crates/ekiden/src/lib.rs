@@ -10,6 +10,8 @@ mod context;
 mod enqueue;
 mod error;
 mod handler;
+#[cfg(feature = "http")]
+mod http;
 mod io;
 mod port;
 mod queue;
@@ -30,6 +32,8 @@ pub use context::Context;
 pub use enqueue::EnqueueBuilder;
 pub use error::{Error, Result};
 pub use handler::{Done, IntoDone, Payload, TaskError, TaskHandler, Undecodable};
+#[cfg(feature = "http")]
+pub use http::HttpQueue;
 pub use io::Io;
 pub use port::{
     Ask, Bulk, Enqueued, Explanation, Failure, LeaseRef, Leased, Maintained, NewSchedule, NewTask, Queue, QueueInfo,

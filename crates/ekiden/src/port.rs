@@ -203,6 +203,8 @@ pub struct Wishes {
 /// A task to hand in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTask {
+    /// The caller's name for the request; repeated when the reply got lost. Drawn by the queue if there is none.
+    pub op: Option<OpId>,
     /// Its name and namespace. The name is made by the caller, so that a repeated request is recognised.
     pub task: TaskRef,
     /// The line that it stands in.
@@ -245,6 +247,7 @@ impl NewTask {
     /// A task with nothing but what every task has.
     pub fn new(task: TaskRef, pool: PoolName, envelope: TaskEnvelope) -> Self {
         Self {
+            op: None,
             task,
             pool,
             envelope,

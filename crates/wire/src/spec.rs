@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ekiden_core::dependency::OnParentFailure;
-use ekiden_core::id::{GroupId, IdempotencyKey, Kind, LaneKey, Namespace, PoolName, SessionId, TaskId, UniqueKey};
+use ekiden_core::id::{
+    GroupId, IdempotencyKey, Kind, LaneKey, Namespace, OpId, PoolName, SessionId, TaskId, UniqueKey,
+};
 use ekiden_core::lane::{Hold, LaneSpec};
 use ekiden_core::order::Rank;
 use ekiden_core::reason::Refusal;
@@ -29,6 +31,10 @@ pub struct NewTask {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::Id>))]
     pub id: Option<TaskId>,
+    /// The caller's name for the request. The same again, after a lost reply, makes no second task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::OpId>))]
+    pub op_id: Option<OpId>,
     /// Selects the handler.
     #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Id))]
     pub task_type: Kind,

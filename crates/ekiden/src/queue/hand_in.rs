@@ -43,11 +43,10 @@ impl StoreQueue {
     }
 
     async fn hand_in_one(&self, prepared: Prepared, now: Timestamp) -> Result<Enqueued> {
-        let id = self.op_id_at(now);
-        let plan = match prepared {
-            Prepared::Simple(plan) => plan,
-            Prepared::ManyParents(plan) => return Box::pin(self.hand_in_with_parents(plan)).await,
-        };
+        if prepared.has_many_parents() {
+            return Box::pin(self.hand_in_with_parents(prepared)).await;
+        }
+        let Prepared { id, plan } = prepared;
         match self.store().run_seen(&plan, id, now, nothing_there(&plan)).await {
             Ok(enqueued) => Ok(self.handed_in(&enqueued)),
             Err(PlanError::Store(error)) if error.retryable => {
@@ -72,14 +71,14 @@ impl StoreQueue {
         for (at, task) in tasks.into_iter().enumerate() {
             let known = self.settings(&task.task.namespace, &task.pool).await;
             match known.and_then(|known| self.prepare(task, &known, now)) {
-                Ok(Prepared::Simple(plan)) => {
-                    places.push(at);
-                    views.push(nothing_there(&plan));
-                    plans.push((self.op_id_at(now), plan));
+                Ok(many) if many.has_many_parents() => {
+                    later.push((at, many));
                     answers.push(None);
                 }
-                Ok(many @ Prepared::ManyParents(_)) => {
-                    later.push((at, many));
+                Ok(Prepared { id, plan }) => {
+                    places.push(at);
+                    views.push(nothing_there(&plan));
+                    plans.push((id, plan));
                     answers.push(None);
                 }
                 Err(error) => answers.push(Some(Err(error))),
@@ -87,10 +86,10 @@ impl StoreQueue {
         }
         let (outcomes, _) = self.store().run_all_and_claim(&plans, views, None, now).await;
         let outcomes = self.persist_all(&plans, outcomes, now).await;
-        for ((place, (_, plan)), outcome) in places.into_iter().zip(plans).zip(outcomes) {
+        for ((place, (id, plan)), outcome) in places.into_iter().zip(plans).zip(outcomes) {
             // Its parents may have been handed in by this very request, after it looked for them.
             if outcome.as_ref().is_err_and(|error| error.code() == ReasonCode::DependencyUnknown) {
-                later.push((place, Prepared::Simple(plan)));
+                later.push((place, Prepared { id, plan }));
                 continue;
             }
             if let Some(slot) = answers.get_mut(place) {
@@ -99,9 +98,11 @@ impl StoreQueue {
         }
         later.sort_by_key(|(place, _)| *place);
         for (place, prepared) in later {
-            let answer = match prepared {
-                Prepared::Simple(plan) => self.carry_out(&plan).await.map(|enqueued| self.handed_in(&enqueued)),
-                Prepared::ManyParents(plan) => self.hand_in_with_parents(plan).await,
+            let answer = if prepared.has_many_parents() {
+                self.hand_in_with_parents(prepared).await
+            } else {
+                let enqueued = self.carry_out_as(prepared.id, &prepared.plan, View::default()).await;
+                enqueued.map(|enqueued| self.handed_in(&enqueued))
             };
             if let Some(slot) = answers.get_mut(place) {
                 *slot = Some(answer);
@@ -122,10 +123,9 @@ impl StoreQueue {
 
     fn prepare(&self, task: NewTask, known: &(Arc<PoolSettings>, Source), now: Timestamp) -> Result<Prepared> {
         let (start, idempotency, parents) = (task.start, task.idempotency.clone(), task.parents.clone());
+        let id = task.op.unwrap_or_else(|| self.op_id_at(now));
         let spec = Arc::new(self.spec(task, known, now)?);
-        let plan = Enqueue { spec, start, parents, idempotency };
-        let few = plan.parents.len() <= limits::PARENTS_A_COMMIT_MAX;
-        Ok(if few { Prepared::Simple(plan) } else { Prepared::ManyParents(plan) })
+        Ok(Prepared { id, plan: Enqueue { spec, start, parents, idempotency } })
     }
 
     /// What a task is, given what is known of its pool.
@@ -173,12 +173,12 @@ impl StoreQueue {
 
     /// More parents than one commit holds: the task is held until all are known. Should this process end on the way, the
     /// task stays held and its caller was not told that it is there.
-    async fn hand_in_with_parents(&self, plan: Enqueue) -> Result<Enqueued> {
+    async fn hand_in_with_parents(&self, Prepared { id, plan }: Prepared) -> Result<Enqueued> {
         self.check_parents(&plan).await?;
         let mut first = plan.clone();
         let more = first.parents.split_off(limits::PARENTS_A_COMMIT_MAX);
         first.start = Start::Held;
-        let enqueued = self.carry_out(&first).await?;
+        let enqueued = self.carry_out_as(id, &first, View::default()).await?;
         let answer = self.handed_in(&enqueued);
         if !answer.is_new {
             return Ok(answer);
@@ -186,9 +186,14 @@ impl StoreQueue {
         let task = Key::task(&plan.spec.namespace, &plan.spec.id);
         for parents in more.chunks(limits::PARENTS_A_COMMIT_MAX) {
             let add = AddParents { task: task.clone(), parents: parents.to_vec() };
-            if let Err(error) = self.carry_out(&add).await {
-                self.give_up(&plan.spec.namespace, &plan).await;
-                return Err(error);
+            match self.carry_out(&add).await {
+                Ok(_) => {}
+                // It was let go: by an earlier try of this request after its last parent, or by a person, whose word counts.
+                Err(error) if error.code() == ReasonCode::TaskNotHeld => return Ok(answer),
+                Err(error) => {
+                    self.give_up(&plan.spec.namespace, &plan).await;
+                    return Err(error);
+                }
             }
         }
         if plan.start == Start::Released && plan.spec.after_group.is_none() {
@@ -230,9 +235,17 @@ impl StoreQueue {
     }
 }
 
-enum Prepared {
-    Simple(Enqueue),
-    ManyParents(Enqueue),
+/// A task to write, and the id of the commit that does.
+struct Prepared {
+    id: OpId,
+    plan: Enqueue,
+}
+
+impl Prepared {
+    /// More than one commit holds.
+    fn has_many_parents(&self) -> bool {
+        self.plan.parents.len() > limits::PARENTS_A_COMMIT_MAX
+    }
 }
 
 /// An id is new unless somebody repeats a request, and then the conflict shows what is there.

@@ -42,6 +42,7 @@ impl NewTask {
         };
         let name = TaskRef { namespace, id: task.id.unwrap_or_else(id) };
         Ok(Self {
+            op: task.op_id,
             title: task.title,
             when,
             expires_after: task.expires_after_ms.map(Millis::new),
@@ -71,6 +72,7 @@ impl NewTask {
         };
         wire::NewTask {
             id: Some(self.task.id),
+            op_id: self.op,
             task_type: self.envelope.task_type,
             payload: Some(payload),
             payload_encoding,

@@ -8,7 +8,7 @@ use ekiden::core::{
     Hold, LaneSpec, Millis, Priority, ReasonCode, RetryPolicy, SessionId, TaskEnvelope, TaskId, Timeout, Timestamp,
     Unique, UniqueHold, UniqueKey, limits,
 };
-use ekiden::{NewTask, TaskState, When, Wishes};
+use ekiden::{Enqueued, NewTask, TaskState, When, Wishes};
 
 use super::lab::{Lab, code, group, kind, lane_key, pool};
 
@@ -228,4 +228,24 @@ pub async fn a_task_that_nobody_handed_in_is_not_found(lab: Lab) {
     assert_eq!(code(lab.queue.cancel(lab.task("a"), None).await), ReasonCode::TaskNotFound);
     assert_eq!(code(lab.queue.release(lab.task("a")).await), ReasonCode::TaskNotFound);
     assert_eq!(code(lab.queue.retry(lab.task("a")).await), ReasonCode::TaskNotFound);
+}
+
+/// A reply that got lost is asked for again; whoever asks without the request's name hears that the id is taken.
+pub async fn a_request_that_is_repeated_under_its_name_makes_one_task(lab: Lab) {
+    let many: Vec<String> = (0..10).map(|n| format!("parent-{n}")).collect();
+    for parent in &many {
+        lab.add(lab.plain(parent)).await;
+    }
+    let plain = NewTask { op: Some(lab.op()), ..lab.plain("a") };
+    let parents = many.iter().map(|parent| super::lab::id(parent)).collect();
+    let child = NewTask { op: Some(lab.op()), parents, ..lab.plain("child") };
+    for task in [plain, child] {
+        for _ in 0..2 {
+            let answer = lab.try_add(task.clone()).await.expect("a repeated request is recognised");
+            assert_eq!(answer, Enqueued { id: task.task.id.clone(), is_new: true });
+        }
+        assert_eq!(lab.refused(NewTask { op: Some(lab.op()), ..task }).await, ReasonCode::TaskExists);
+    }
+    assert_eq!(lab.count(TaskState::Queued).await, 11);
+    assert_eq!(lab.count(TaskState::Blocked).await, 1);
 }

@@ -188,6 +188,7 @@ macro_rules! behaviour_cases {
                 a_new_task_has_run_never_and_may_run_five_times,
                 an_id_is_taken_once,
                 an_id_stays_taken_after_its_task_ended,
+                a_request_that_is_repeated_under_its_name_makes_one_task,
                 one_of_many_equal_ids_at_once_is_taken,
                 a_batch_is_answered_in_order,
                 a_bad_item_of_a_batch_stops_no_other,
