@@ -1,7 +1,9 @@
 //! Which language a person reads, and the few texts of this command in both.
 
 use clap::ValueEnum;
-use ekiden::core::Language;
+use ekiden::core::{Language, Refusal};
+
+use crate::config::Config;
 
 /// A language of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -19,6 +21,22 @@ impl Lang {
             .iter()
             .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
         if set.is_some_and(|value| value.starts_with("ja")) { Self::Ja } else { Self::En }
+    }
+
+    /// The language that the settings name, or that of the environment.
+    pub(crate) fn of(config: &Config) -> Result<Self, Refusal> {
+        match config.get("lang") {
+            None => Ok(Self::from_environment()),
+            Some(code) => [Self::En, Self::Ja]
+                .into_iter()
+                .find(|lang| lang.code() == code)
+                .ok_or_else(|| config.wrong("lang", "en or ja")),
+        }
+    }
+
+    /// Its short name.
+    pub(crate) const fn code(self) -> &'static str {
+        self.pick("en", "ja")
     }
 
     /// The same for texts that belong to reason codes.

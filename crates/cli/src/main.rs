@@ -2,32 +2,62 @@
 
 mod bar;
 mod complaint;
+mod config;
 mod demo;
 mod dev;
+mod endpoint;
 mod language;
+mod output;
+mod reach;
 mod row;
 mod screen;
+mod settings;
 mod store;
 mod table;
+mod task;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use config::Config;
 use language::Lang;
+use output::Form;
+use settings::ConfigCommand;
 use store::StoreCommand;
+use task::TaskCommand;
 
 /// A job runtime: tasks that must not be lost, run twice or hang.
 #[derive(Parser)]
 #[command(name = "ekiden", version)]
 struct Cli {
-    /// Language of the messages; by default LANG decides.
-    #[arg(long, global = true, value_enum)]
-    lang: Option<Lang>,
+    #[command(flatten)]
+    common: Common,
 
     #[command(subcommand)]
     command: Option<Command>,
+}
+
+/// What every command takes.
+#[derive(clap::Args)]
+struct Common {
+    /// Language of the messages; by default LANG decides
+    #[arg(long, global = true, value_enum)]
+    lang: Option<Lang>,
+
+    /// The store, as in local:./data, or the server, as in http://127.0.0.1:7707 [EKIDEN_URL]
+    #[arg(long, global = true)]
+    url: Option<String>,
+
+    /// The namespace that is meant [EKIDEN_NAMESPACE]
+    #[arg(long, short, global = true, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// The form of data on stdout
+    #[arg(long, short, global = true, value_enum, default_value = "table", value_name = "FORM")]
+    output: Form,
 }
 
 #[derive(Subcommand)]
@@ -38,22 +68,55 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
+    /// Hand tasks in, look at them, cancel and retry them.
+    Task {
+        #[command(subcommand)]
+        command: TaskCommand,
+    },
     /// Move, check and look after a store.
     Store {
         #[command(subcommand)]
         command: StoreCommand,
     },
+    /// Look at settings and where they come from.
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let lang = cli.lang.unwrap_or_else(Lang::from_environment);
-    let outcome = match cli.command.unwrap_or(Command::Dev { data: None }) {
+    let Cli { common, command } = Cli::parse();
+    let flags = [
+        ("url", common.url),
+        ("namespace", common.namespace),
+        ("lang", common.lang.map(|lang| lang.code().to_owned())),
+    ];
+    let config = match Config::load(&flags) {
+        Ok(config) => config,
+        Err(refusal) => {
+            let lang = common.lang.unwrap_or_else(Lang::from_environment);
+            return complaint::tell(&ekiden::Error::from(refusal), lang);
+        }
+    };
+    let lang = match Lang::of(&config) {
+        Ok(lang) => lang,
+        Err(refusal) => return complaint::tell(&ekiden::Error::from(refusal), Lang::from_environment()),
+    };
+    let outcome = match command.unwrap_or(Command::Dev { data: None }) {
         Command::Dev { data } => dev::run(data, lang),
+        Command::Task { command } => task::run(command, &config, common.output, lang),
         Command::Store { command } => store::run(command, lang),
+        Command::Config { command } => settings::run(&command, &config, common.output, lang),
     };
     match outcome {
         Ok(code) => code,
         Err(error) => complaint::tell(error.as_ref(), lang),
     }
+}
+
+/// Says something beside the data.
+fn say(text: &str) {
+    // Whoever does not listen any more misses nothing.
+    let _ = writeln!(anstream::stderr(), "{text}");
 }

@@ -15,6 +15,7 @@ use indicatif::BinaryBytes;
 
 use crate::bar::Bar;
 use crate::language::Lang;
+use crate::say;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -223,12 +224,6 @@ fn unavailable(path: &Path, why: &io::Error) -> ekiden::Error {
 fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|source| source.kind() == io::ErrorKind::BrokenPipe)
-}
-
-/// Says something beside the data.
-fn say(text: &str) {
-    // Whoever does not listen any more misses nothing.
-    let _ = writeln!(anstream::stderr(), "{text}");
 }
 
 fn print(text: &str) -> io::Result<()> {
