@@ -6,6 +6,7 @@ use ekiden_core::attempt::Stage;
 use ekiden_core::id::{Kind, OpId, PoolName, RunnerId, TaskId};
 use ekiden_core::task::Phase;
 use ekiden_core::time::Timestamp;
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -109,7 +110,7 @@ pub struct Settlement {
 }
 
 /// How an attempt ended.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "outcome", deny_unknown_fields)]
 pub enum Verdict {
@@ -157,6 +158,84 @@ pub enum Verdict {
         #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Stage))]
         stage: Stage,
     },
+}
+
+/// Every field that a verdict may have. What a result is made of stands in the document as it is, so it cannot be read after
+/// the outcome is known: everything is read first, and what does not belong together is told then.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VerdictFields {
+    outcome: OutcomeName,
+    result: Option<Box<RawValue>>,
+    result_encoding: Option<Encoding>,
+    error: Option<Arc<str>>,
+    permanent: Option<bool>,
+    retry_after_ms: Option<u64>,
+    delay_ms: Option<u64>,
+    question: Option<Box<Question>>,
+    stage: Option<Stage>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OutcomeName {
+    Succeeded,
+    Failed,
+    TimedOut,
+    Snoozed,
+    Asked,
+    Interrupted,
+    Returned,
+    Stopped,
+}
+
+impl<'de> Deserialize<'de> for Verdict {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut fields = VerdictFields::deserialize(deserializer)?;
+        let verdict = fields.take().map_err(D::Error::missing_field)?;
+        match fields.left() {
+            Some(field) => Err(D::Error::custom(format_args!("`{field}` does not belong to this outcome"))),
+            None => Ok(verdict),
+        }
+    }
+}
+
+impl VerdictFields {
+    /// The verdict, of the fields that belong to its outcome; or the name of the one that is missing.
+    fn take(&mut self) -> Result<Verdict, &'static str> {
+        Ok(match self.outcome {
+            OutcomeName::Succeeded => Verdict::Succeeded {
+                result: self.result.take(),
+                result_encoding: self.result_encoding.take().unwrap_or_default(),
+            },
+            OutcomeName::Failed => Verdict::Failed {
+                error: self.error.take().ok_or("error")?,
+                permanent: self.permanent.take().unwrap_or_default(),
+                retry_after_ms: self.retry_after_ms.take(),
+            },
+            OutcomeName::TimedOut => Verdict::TimedOut,
+            OutcomeName::Snoozed => Verdict::Snoozed { delay_ms: self.delay_ms.take().ok_or("delay_ms")? },
+            OutcomeName::Asked => Verdict::Asked { question: self.question.take().ok_or("question")? },
+            OutcomeName::Interrupted => Verdict::Interrupted,
+            OutcomeName::Returned => Verdict::Returned,
+            OutcomeName::Stopped => Verdict::Stopped { stage: self.stage.take().ok_or("stage")? },
+        })
+    }
+
+    /// A field that is left.
+    fn left(&self) -> Option<&'static str> {
+        let fields = [
+            ("result", self.result.is_some()),
+            ("result_encoding", self.result_encoding.is_some()),
+            ("error", self.error.is_some()),
+            ("permanent", self.permanent.is_some()),
+            ("retry_after_ms", self.retry_after_ms.is_some()),
+            ("delay_ms", self.delay_ms.is_some()),
+            ("question", self.question.is_some()),
+            ("stage", self.stage.is_some()),
+        ];
+        fields.into_iter().find(|(_, is_left)| *is_left).map(|(name, _)| name)
+    }
 }
 
 /// What came of a settlement with a following claim.
@@ -228,4 +307,42 @@ pub struct HeldLease {
     pub task_id: TaskId,
     /// The fencing token.
     pub token: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verdict_comes_through_with_its_result_as_it_was() {
+        for text in [
+            r#"{"outcome":"succeeded","result":{"a": [1.50, "x"]}}"#,
+            r#"{"outcome":"succeeded"}"#,
+            r#"{"outcome":"failed","error":"e","retry_after_ms":5}"#,
+            r#"{"outcome":"failed","error":"e","permanent":true}"#,
+            r#"{"outcome":"timed_out"}"#,
+            r#"{"outcome":"snoozed","delay_ms":7}"#,
+            r#"{"outcome":"asked","question":{"id":"q","text":"?"}}"#,
+            r#"{"outcome":"interrupted"}"#,
+            r#"{"outcome":"returned"}"#,
+            r#"{"outcome":"stopped","stage":"exited"}"#,
+        ] {
+            let verdict: Verdict = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&verdict).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_verdict_with_the_fields_of_another_is_told() {
+        for (text, why) in [
+            (r#"{"outcome":"succeeded","error":"e"}"#, "`error` does not belong"),
+            (r#"{"outcome":"snoozed"}"#, "missing field `delay_ms`"),
+            (r#"{"outcome":"succeeded","reslt":1}"#, "unknown field `reslt`"),
+            (r#"{"outcome":"won"}"#, "unknown variant `won`"),
+            (r#"{}"#, "missing field `outcome`"),
+        ] {
+            let error = serde_json::from_str::<Verdict>(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
 }

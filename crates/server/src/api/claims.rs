@@ -1,0 +1,140 @@
+//! Claims and settlements: how runners elsewhere get tasks and end them. A claim may wait; while it does nothing is claimed
+//! for it, so that a runner which went away costs nobody a task.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use ekiden::{Ask, Chime, Error, HeardChime, Leased, Settlement};
+use ekiden_wire as wire;
+
+use super::Answered;
+use crate::answer;
+use crate::call::Call;
+use crate::limits;
+use crate::query::wrong;
+
+/// Gives tasks out.
+pub(crate) async fn claim(mut call: Call) -> Answered {
+    let claim: wire::Claim = call.json().await?;
+    let wait = wait_of(&claim);
+    let ask = Ask::from_wire(claim, noted(&call)?, || call.shared.ids.op())?;
+    let bell = call.queue().bell(&ask.namespace);
+    let heard = bell.ready.heard();
+    let mut leased = ask_once(&call, ask.clone()).await?;
+    if leased.is_empty() && !wait.is_zero() {
+        leased = ask_later(&call, ask, wait, heard).await?;
+    }
+    answer::ok(&wire::Claimed { tasks: leased.into_iter().map(Into::into).collect() })
+}
+
+/// Ends attempts, and gives tasks out.
+pub(crate) async fn settle(mut call: Call) -> Answered {
+    let settle: wire::Settle = call.json().await?;
+    if settle.settlements.len() > limits::SETTLEMENTS_MAX {
+        let refusal = wrong("settlements", "too many at once");
+        return Err(refusal.with("limit", limits::SETTLEMENTS_MAX).into());
+    }
+    let namespace = noted(&call)?;
+    let mut answers: Vec<Option<Error>> = Vec::with_capacity(settle.settlements.len());
+    let mut sent = Vec::with_capacity(settle.settlements.len());
+    for settlement in settle.settlements {
+        match Settlement::from_wire(settlement, namespace.clone(), || call.shared.ids.op()) {
+            Ok(settlement) => {
+                sent.push(settlement);
+                answers.push(None);
+            }
+            Err(refusal) => answers.push(Some(refusal.into())),
+        }
+    }
+    let wait = settle.claim.as_ref().map_or(Duration::ZERO, wait_of);
+    let ask = settle.claim.map(|claim| Ask::from_wire(claim, namespace.clone(), || call.shared.ids.op())).transpose();
+    let (ask, mut claim_error) = match ask {
+        Ok(ask) => (ask, None),
+        Err(refusal) => (None, Some(refusal.into())),
+    };
+
+    let bell = call.queue().bell(&namespace);
+    let heard = bell.ready.heard();
+    let (queue, then) = (call.queue().clone(), ask.clone());
+    let done = call.finish(async move { queue.settle(sent, then).await }).await?;
+    let mut outcomes = done.settled.into_iter();
+    let mut failed = false;
+    let settled = answers
+        .into_iter()
+        .filter_map(|answer| answer.map(Err).or_else(|| outcomes.next()))
+        .map(|outcome| match outcome {
+            Ok(settled) => wire::SettledOrError::Settled(settled.into()),
+            Err(error) => {
+                failed = true;
+                wire::SettledOrError::Error { error: ekiden::wire::detail(&error, call.language) }
+            }
+        })
+        .collect();
+
+    let mut leased = done.leased;
+    // Whoever has an end to write again should know it now.
+    if let (Some(ask), Ok([]), false, false) = (ask, leased.as_deref(), wait.is_zero(), failed) {
+        leased = ask_later(&call, ask, wait, heard).await;
+    }
+    let tasks = leased.unwrap_or_else(|error| {
+        claim_error = Some(error);
+        Vec::new()
+    });
+    answer::ok(&wire::SettleAnswer {
+        settled,
+        tasks: tasks.into_iter().map(Into::into).collect(),
+        claim_error: claim_error.map(|error| ekiden::wire::detail(&error, call.language)),
+    })
+}
+
+fn noted(call: &Call) -> Result<ekiden_core::id::Namespace, Error> {
+    let namespace = call.namespace()?;
+    call.shared.namespaces.note(&namespace);
+    Ok(namespace)
+}
+
+fn wait_of(claim: &wire::Claim) -> Duration {
+    Duration::from_millis(claim.wait_ms).min(limits::CLAIM_WAIT_MAX)
+}
+
+/// Asks, and hears the answer to its end: what was given out for nobody would wait for its lease to run out.
+async fn ask_once(call: &Call, ask: Ask) -> Result<Vec<Leased>, Error> {
+    let queue = call.queue().clone();
+    call.finish(async move { queue.dequeue_ready(ask).await }).await?
+}
+
+/// Waits for something to be there. The same claim asks again, so that no repetition of it gets more than one answer.
+async fn ask_later(call: &Call, ask: Ask, wait: Duration, mut heard: HeardChime) -> Result<Vec<Leased>, Error> {
+    let (shared, queue) = (&call.shared, call.queue());
+    let bell = queue.bell(&ask.namespace);
+    let mut deadline = pin!(tokio::time::sleep(wait));
+    let place = shared.rooms.enter(&ask);
+    let _first = tokio::select! {
+        () = shared.stop.cancelled() => return Ok(Vec::new()),
+        () = &mut deadline => return Ok(Vec::new()),
+        first = place.first() => first,
+    };
+    loop {
+        let rang = has_rung(&bell.ready, heard);
+        if !rang && let Some(due) = queue.next_due(ask.namespace.clone()).await? {
+            bell.ready_at(due, shared.clock.now());
+        }
+        let now = shared.clock.now();
+        let due = bell.earliest(now).map_or(limits::LOOK_AGAIN, |due| due.since(now).as_duration());
+        tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => return Ok(Vec::new()),
+            () = bell.ready.since(&mut heard) => {}
+            () = &mut deadline => return Ok(Vec::new()),
+            () = tokio::time::sleep(due.min(limits::LOOK_AGAIN)) => {}
+        }
+        let leased = ask_once(call, ask.clone()).await?;
+        if !leased.is_empty() {
+            return Ok(leased);
+        }
+    }
+}
+
+fn has_rung(chime: &Chime, heard: HeardChime) -> bool {
+    chime.heard() != heard
+}

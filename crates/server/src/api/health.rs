@@ -1,0 +1,66 @@
+//! Whether the server is well, what it counts, and what it can do.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use ekiden::Error;
+use ekiden::store::CountScope;
+use ekiden_core::reason::ReasonCode;
+
+use super::Answered;
+use crate::answer;
+use crate::call::Call;
+use crate::limits;
+use crate::{docs, openapi};
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// The server is alive, whatever its store does.
+#[expect(clippy::unused_async, reason = "every handler is one")]
+pub(crate) async fn health(_: Call) -> Answered {
+    Ok(answer::typed(StatusCode::OK, TEXT, "alive\n".into()))
+}
+
+/// Whether requests can be carried out: the store answers, and the server does not end.
+pub(crate) async fn ready(call: Call) -> Answered {
+    if call.shared.stop.is_cancelled() {
+        return Err(ReasonCode::ServerStopping.into());
+    }
+    call.queue().namespaces(None, 1).await?;
+    Ok(answer::typed(StatusCode::OK, TEXT, "ready\n".into()))
+}
+
+/// What the server counts.
+pub(crate) async fn metrics(call: Call) -> Answered {
+    let mut counts = Vec::new();
+    let page = call.queue().namespaces(None, limits::METRICS_NAMESPACES_MAX).await?;
+    for namespace in page.items.into_iter().filter(|namespace| call.caller.sees(namespace)) {
+        let scope = CountScope { namespace: namespace.clone(), pool: None };
+        let by_state = call.queue().counts_by_state(scope).await?;
+        let named = by_state.by_phase.iter().map(|(state, count)| (namespace.to_string(), state.as_str(), *count));
+        counts.extend(named);
+    }
+    let text = call.shared.metrics.text(&call.shared.events, &counts);
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    Ok(answer::typed(StatusCode::OK, kind, text.into()))
+}
+
+/// The API's description.
+#[expect(clippy::unused_async, reason = "every handler is one")]
+pub(crate) async fn description(_: Call) -> Answered {
+    let text = openapi::document();
+    Ok(answer::typed(StatusCode::OK, HeaderValue::from_static("application/json"), text.into()))
+}
+
+/// The API's page.
+#[expect(clippy::unused_async, reason = "every handler is one")]
+pub(crate) async fn page(call: Call) -> Result<axum::response::Response, Error> {
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    let mut response = answer::typed(StatusCode::OK, kind, docs::page(call.language).into());
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(docs::POLICY));
+    Ok(response)
+}
+
+/// How the API's page looks.
+#[expect(clippy::unused_async, reason = "every handler is one")]
+pub(crate) async fn style(_: Call) -> Answered {
+    Ok(answer::typed(StatusCode::OK, HeaderValue::from_static("text/css; charset=utf-8"), docs::STYLE.into()))
+}

@@ -1,0 +1,143 @@
+//! Tasks: handing them in and looking at them.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use ekiden::store::{CountScope, ListOrder, TaskQuery};
+use ekiden::{NewTask, TaskRecord};
+use ekiden_core::filter::TaskFilter;
+use ekiden_core::id::{IdempotencyKey, Namespace};
+use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_core::task::Phase;
+use ekiden_wire as wire;
+
+use super::Answered;
+use crate::answer;
+use crate::call::Call;
+use crate::limits;
+use crate::query::{Query, wrong};
+
+/// Hands one task in.
+pub(crate) async fn enqueue(mut call: Call) -> Answered {
+    let mut task: wire::NewTask = call.json().await?;
+    if let Some(key) = idempotency_key(&call)? {
+        if task.idempotency_key.as_ref().is_some_and(|other| *other != key) {
+            return Err(wrong("idempotency_key", "the header Idempotency-Key says something else").into());
+        }
+        task.idempotency_key = Some(key);
+    }
+    let namespace = call.namespace()?;
+    call.shared.namespaces.note(&namespace);
+    let task = NewTask::from_wire(task, namespace, || call.shared.ids.task())?;
+    let answer = call.queue().enqueue(vec![task]).await.pop();
+    let enqueued = answer.unwrap_or_else(|| Err(ReasonCode::ServerFault.into()))?;
+    let status = if enqueued.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    answer::json(status, &wire::Enqueued::from(enqueued))
+}
+
+fn idempotency_key(call: &Call) -> Result<Option<IdempotencyKey>, Refusal> {
+    let Some(key) = call.headers.get("idempotency-key") else { return Ok(None) };
+    let text = std::str::from_utf8(key.as_bytes()).map_err(|_| wrong("Idempotency-Key", "it is not text in UTF-8"))?;
+    IdempotencyKey::new(text).map(Some)
+}
+
+/// Hands many tasks in; one that is refused stops no other.
+pub(crate) async fn enqueue_batch(mut call: Call) -> Answered {
+    let batch: wire::EnqueueBatch = call.json().await?;
+    if batch.tasks.len() > limits::BATCH_TASKS_MAX {
+        let refusal = wrong("tasks", "too many at once");
+        return Err(refusal.with("limit", limits::BATCH_TASKS_MAX).into());
+    }
+    let namespace = call.namespace()?;
+    call.shared.namespaces.note(&namespace);
+    let mut answers = Vec::with_capacity(batch.tasks.len());
+    let mut sent = Vec::with_capacity(batch.tasks.len());
+    for task in batch.tasks {
+        match NewTask::from_wire(task, namespace.clone(), || call.shared.ids.task()) {
+            Ok(task) => {
+                sent.push(task);
+                answers.push(None);
+            }
+            Err(refusal) => answers.push(Some(Err(refusal.into()))),
+        }
+    }
+    let mut outcomes = call.queue().enqueue(sent).await.into_iter();
+    let told = |answer: Result<ekiden::Enqueued, ekiden::Error>| match answer {
+        Ok(enqueued) => wire::EnqueuedOrError::Task(enqueued.into()),
+        Err(error) => wire::EnqueuedOrError::Error { error: ekiden::wire::detail(&error, call.language) },
+    };
+    let tasks = answers.into_iter().filter_map(|answer| answer.or_else(|| outcomes.next())).map(told).collect();
+    answer::ok(&wire::EnqueueBatchAnswer { tasks })
+}
+
+/// A page of tasks.
+pub(crate) async fn list(call: Call) -> Answered {
+    let query = call.query()?;
+    let order = match query.text("order") {
+        None | Some("newest") => ListOrder::NewestFirst,
+        Some("oldest") => ListOrder::OldestFirst,
+        Some(_) => return Err(wrong("order", "neither newest nor oldest").into()),
+    };
+    let question = TaskQuery {
+        filter: filter(&query, call.namespace()?)?,
+        order,
+        cursor: query.text("cursor").map(str::to_owned),
+        limit: query.number("limit")?.unwrap_or(limits::PAGE_ITEMS),
+    };
+    let page = call.queue().tasks(question).await?;
+    answer::ok(&wire::TaskPage { items: page.items.into_iter().map(Into::into).collect(), cursor: page.cursor })
+}
+
+fn filter(query: &Query<'_>, namespace: Namespace) -> Result<TaskFilter, Refusal> {
+    let mut phases = Vec::new();
+    for word in query.all("state").flat_map(|words| words.split(',')) {
+        let known = Phase::ALL.iter().find(|phase| phase.as_str() == word);
+        let phase = *known.ok_or_else(|| wrong("state", "there is no such state"))?;
+        if !phases.contains(&phase) {
+            phases.push(phase);
+        }
+    }
+    Ok(TaskFilter {
+        namespace,
+        phases,
+        pool: query.id("pool")?,
+        kind: query.id("task_type")?,
+        group: query.id("group")?,
+        session: query.id("session")?,
+        held_by: query.id("held_by")?,
+        text: query.text("text").map(Arc::from),
+    })
+}
+
+/// A task as it is now.
+pub(crate) async fn get(call: Call) -> Answered {
+    answer::ok(&wire::Task::from(found(&call).await?))
+}
+
+async fn found(call: &Call) -> Result<TaskRecord, ekiden::Error> {
+    call.queue().get_status(call.task()?).await
+}
+
+/// The attempts of a task.
+pub(crate) async fn attempts(call: Call) -> Answered {
+    let task = wire::Task::from(found(&call).await?);
+    answer::ok(&wire::AttemptList { items: task.recent, outcomes: task.outcomes })
+}
+
+/// The changes of a task.
+pub(crate) async fn history(call: Call) -> Answered {
+    let record = found(&call).await?;
+    answer::ok(&wire::HistoryList { items: record.history.into_iter().map(Into::into).collect() })
+}
+
+/// Why a task is where it is.
+pub(crate) async fn explain(call: Call) -> Answered {
+    let explanation = call.queue().explain(call.task()?).await?;
+    answer::ok(&explanation.into_wire(call.language))
+}
+
+/// How many tasks there are in each state.
+pub(crate) async fn counts(call: Call) -> Answered {
+    let scope = CountScope { namespace: call.namespace()?, pool: call.query()?.id("pool")? };
+    answer::ok(&ekiden::wire::counts_into(call.queue().counts_by_state(scope).await?))
+}

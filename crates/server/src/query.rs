@@ -1,0 +1,66 @@
+//! What stands behind the question mark of a request: names that the route knows, each once unless it may repeat.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use ekiden_core::reason::{ReasonCode, Refusal};
+
+use crate::route::Parameter;
+
+/// The decoded pairs of a query.
+#[derive(Debug, Default)]
+pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> Query<'a> {
+    /// Reads a query; a name that the route does not know, or that stands there twice, is told.
+    pub(crate) fn parse(text: Option<&'a str>, known: &[Parameter]) -> Result<Self, Refusal> {
+        let Some(text) = text else { return Ok(Self::default()) };
+        let mut pairs: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
+        for (name, value) in form_urlencoded::parse(text.as_bytes()) {
+            let Some(parameter) = known.iter().find(|parameter| parameter.name == name) else {
+                return Err(wrong(&name, "the route knows no such parameter"));
+            };
+            if !parameter.repeats && pairs.iter().any(|(other, _)| *other == name) {
+                return Err(wrong(&name, "it stands there twice"));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Self(pairs))
+    }
+
+    /// The text of this name; an empty one is none.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        let named = self.0.iter().find(|(other, value)| other == name && !value.is_empty());
+        named.map(|(_, value)| value.as_ref())
+    }
+
+    /// All texts of this name.
+    pub(crate) fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
+        self.0.iter().filter(move |(other, value)| other == name && !value.is_empty()).map(|(_, value)| value.as_ref())
+    }
+
+    /// The number of this name.
+    pub(crate) fn number<N: FromStr>(&self, name: &str) -> Result<Option<N>, Refusal> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| wrong(name, "not a number, or too large"))
+    }
+
+    /// Whether this name stands for yes.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, Refusal> {
+        match self.text(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(wrong(name, "neither true nor false")),
+        }
+    }
+
+    /// The id of this name.
+    pub(crate) fn id<I: TryFrom<String, Error = Refusal>>(&self, name: &str) -> Result<Option<I>, Refusal> {
+        self.text(name).map(|text| I::try_from(text.to_owned())).transpose()
+    }
+}
+
+/// A part of a request that cannot be read.
+pub(crate) fn wrong(field: &str, why: impl ToString) -> Refusal {
+    Refusal::new(ReasonCode::RequestInvalid).with("field", field.chars().take(128).collect::<String>()).with("why", why)
+}

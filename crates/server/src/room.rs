@@ -1,0 +1,62 @@
+//! Where claims wait. Those that ask for the same stand in one line, and only the first of a line listens to the bell: one
+//! task that arrives wakes one claim, however many wait for it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ekiden::Ask;
+use ekiden_core::id::{Kind, Namespace, PoolName};
+use hashbrown::HashMap;
+use tokio::sync::{Mutex as Line, OwnedMutexGuard};
+
+/// What the claims of one line have in common.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Same {
+    namespace: Namespace,
+    pools: Arc<[PoolName]>,
+    kinds: Arc<[Kind]>,
+}
+
+/// The lines of a server.
+#[derive(Default)]
+pub(crate) struct Rooms(Mutex<HashMap<Same, Arc<Line<()>>>>);
+
+/// A place in a line.
+pub(crate) struct Place<'a> {
+    rooms: &'a Rooms,
+    same: Same,
+    line: Option<Arc<Line<()>>>,
+}
+
+impl Rooms {
+    /// Goes to the end of the line.
+    pub(crate) fn enter(&self, ask: &Ask) -> Place<'_> {
+        let same = Same { namespace: ask.namespace.clone(), pools: ask.pools.clone(), kinds: ask.kinds.clone() };
+        let line = self.lines().entry(same.clone()).or_default().clone();
+        Place { rooms: self, same, line: Some(line) }
+    }
+
+    fn lines(&self) -> std::sync::MutexGuard<'_, HashMap<Same, Arc<Line<()>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place<'_> {
+    /// Waits to be the first. Whoever leaves, for whatever reason, lets the next one come.
+    pub(crate) async fn first(&self) -> Option<OwnedMutexGuard<()>> {
+        match &self.line {
+            Some(line) => Some(line.clone().lock_owned().await),
+            None => None,
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut lines = self.rooms.lines();
+        self.line = None;
+        // Under the lock nobody can join, so a line that only the map knows is empty.
+        if lines.get(&self.same).is_some_and(|line| Arc::strong_count(line) == 1) {
+            lines.remove(&self.same);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The server: a queue, an address, and the choices that an operator has. It decides nothing about tasks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden::Queue;
+use ekiden::store::{Clock, Entropy, SystemClock};
+use ekiden_core::reason::{ReasonCode, Refusal};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::accept::accept;
+use crate::events::Events;
+use crate::front::Front;
+use crate::guard::Guard;
+use crate::metrics::Metrics;
+use crate::namespaces::Namespaces;
+use crate::room::Rooms;
+use crate::routes;
+use crate::shared::{Ids, Options, Shared};
+use crate::token::{Desk, Tokens};
+use crate::upkeep;
+
+/// Who does what is due in the namespaces of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Upkeep {
+    /// The server itself.
+    #[default]
+    Own,
+    /// Somebody else, as in tests that move the clock themselves.
+    Elsewhere,
+}
+
+/// Chooses what a server is made of.
+pub struct ServerBuilder {
+    queue: Arc<dyn Queue>,
+    events: Arc<Events>,
+    clock: Arc<dyn Clock>,
+    entropy: Entropy,
+    tokens: Option<Tokens>,
+    upkeep: Upkeep,
+    options: Options,
+}
+
+/// A server that listens. [`Self::serve`] answers.
+pub struct Server {
+    listener: TcpListener,
+    bound: SocketAddr,
+    front: Arc<Front>,
+    shared: Arc<Shared>,
+    upkeep: Upkeep,
+}
+
+impl Server {
+    /// A server over a queue. `events` must be an observer of that queue, or streams have nothing to tell.
+    pub fn builder(queue: Arc<dyn Queue>, events: Arc<Events>) -> ServerBuilder {
+        ServerBuilder {
+            queue,
+            events,
+            clock: Arc::new(SystemClock),
+            entropy: Entropy::from_system(),
+            tokens: None,
+            upkeep: Upkeep::default(),
+            options: Options::default(),
+        }
+    }
+
+    /// Where it listens.
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.bound
+    }
+
+    /// Answers until `shutdown` comes: then accepts nothing more, ends streams with a last event, lets waiting claims go,
+    /// finishes what is under way, for a bounded time, and returns. The store is its opener's to close.
+    pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {
+        let Self { listener, front, shared, upkeep, .. } = self;
+        let kept = match upkeep {
+            Upkeep::Own => Some(tokio::spawn(upkeep::keep(shared.clone()))),
+            Upkeep::Elsewhere => None,
+        };
+        // Also if this future is dropped: connections and streams must not outlive their server.
+        let _ended = shared.stop.clone().drop_guard();
+        let mut accepting = std::pin::pin!(accept(listener, front, &shared));
+        tokio::select! {
+            () = &mut accepting => {}
+            () = shutdown => {}
+        }
+        shared.stop.cancel();
+        let finish = async {
+            accepting.await;
+            shared.rest.close();
+            shared.rest.wait().await;
+            if let Some(kept) = kept {
+                // It ends by itself; a panic of it was logged when it happened.
+                let _ = kept.await;
+            }
+        };
+        if tokio::time::timeout(shared.options.finish_within, finish).await.is_err() {
+            tracing::warn!("requests were still under way at the end of the shutdown's time");
+        }
+    }
+}
+
+impl ServerBuilder {
+    /// Another clock than the machine's: the one that the queue goes by.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Ids that a seed repeats.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.entropy = Entropy::from_seed(seed);
+        self
+    }
+
+    /// Tokens that callers must have, if there are any.
+    #[must_use]
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = Some(tokens);
+        self
+    }
+
+    /// A further name that the server answers for, as behind a proxy.
+    #[must_use]
+    pub fn host(mut self, name: impl Into<String>) -> Self {
+        self.options.hosts.push(name.into());
+        self
+    }
+
+    /// Who does what is due.
+    #[must_use]
+    pub fn upkeep(mut self, upkeep: Upkeep) -> Self {
+        self.upkeep = upkeep;
+        self
+    }
+
+    /// How long a connection may take for the headers of a request, and rest between two.
+    #[must_use]
+    pub fn headers_within(mut self, limit: Duration) -> Self {
+        self.options.headers_within = limit;
+        self
+    }
+
+    /// How long a body may take.
+    #[must_use]
+    pub fn body_within(mut self, limit: Duration) -> Self {
+        self.options.body_within = limit;
+        self
+    }
+
+    /// How long a shutdown waits for requests under way.
+    #[must_use]
+    pub fn finish_within(mut self, limit: Duration) -> Self {
+        self.options.finish_within = limit;
+        self
+    }
+
+    /// How many connections there may be at once.
+    #[must_use]
+    pub fn connections_max(mut self, limit: usize) -> Self {
+        self.options.connections_max = limit;
+        self
+    }
+
+    /// How many streams there may be at once.
+    #[must_use]
+    pub fn streams_max(mut self, limit: usize) -> Self {
+        self.options.streams_max = limit;
+        self
+    }
+
+    /// Listens on an address, `127.0.0.1:0` for any free port of this machine only.
+    pub async fn bind(self, address: SocketAddr) -> Result<Server, Refusal> {
+        self.check(address)?;
+        let taken = |error| Refusal::new(ReasonCode::AddressTaken).with("address", address).with("why", error);
+        let listener = TcpListener::bind(address).await.map_err(taken)?;
+        self.listen(listener)
+    }
+
+    /// Listens on a socket that somebody else has opened.
+    pub fn listen(self, listener: TcpListener) -> Result<Server, Refusal> {
+        let failed = |error: std::io::Error| Refusal::new(ReasonCode::AddressTaken).with("why", error);
+        let bound = listener.local_addr().map_err(failed)?;
+        self.check(bound)?;
+        let Self { queue, events, clock, entropy, tokens, upkeep, options } = self;
+        let guard = Guard::new(bound, &options.hosts);
+        let shared = Arc::new(Shared {
+            queue,
+            ids: Ids::new(clock.clone(), entropy),
+            clock,
+            events,
+            tokens: Desk::new(tokens, !bound.ip().is_loopback()),
+            metrics: Metrics::new(),
+            rooms: Rooms::default(),
+            namespaces: Namespaces::default(),
+            streams: Arc::new(Semaphore::new(options.streams_max)),
+            stop: CancellationToken::new(),
+            rest: TaskTracker::new(),
+            options,
+        });
+        let front = Arc::new(Front::new(shared.clone(), guard, routes::all()));
+        Ok(Server { listener, bound, front, shared, upkeep })
+    }
+
+    /// An address that others can reach needs tokens.
+    fn check(&self, address: SocketAddr) -> Result<(), Refusal> {
+        let safe = address.ip().is_loopback() || Desk::new(self.tokens.clone(), true).has_any()?;
+        if safe { Ok(()) } else { Err(Refusal::new(ReasonCode::BindUnsafe).with("address", address)) }
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("bound", &self.bound).finish_non_exhaustive()
+    }
+}
