@@ -11,10 +11,12 @@ mod output;
 mod reach;
 mod row;
 mod screen;
+mod serve;
 mod settings;
 mod store;
 mod table;
 mod task;
+mod token;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,9 +27,11 @@ use clap::{Parser, Subcommand};
 use config::Config;
 use language::Lang;
 use output::Form;
+use serve::Serve;
 use settings::ConfigCommand;
 use store::StoreCommand;
 use task::TaskCommand;
+use token::TokenCommand;
 
 /// A job runtime: tasks that must not be lost, run twice or hang.
 #[derive(Parser)]
@@ -68,10 +72,17 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
+    /// Serve a store over HTTP, to programs, runners and people.
+    Serve(Serve),
     /// Hand tasks in, look at them, cancel and retry them.
     Task {
         #[command(subcommand)]
         command: TaskCommand,
+    },
+    /// Say who may use a server from outside.
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
     },
     /// Move, check and look after a store.
     Store {
@@ -87,11 +98,16 @@ enum Command {
 
 fn main() -> ExitCode {
     let Cli { common, command } = Cli::parse();
-    let flags = [
+    let mut flags = vec![
         ("url", common.url),
         ("namespace", common.namespace),
         ("lang", common.lang.map(|lang| lang.code().to_owned())),
     ];
+    if let Some(Command::Serve(serve)) = &command {
+        flags.push(("serve.listen", serve.listen.clone()));
+        flags.push(("serve.hosts", (!serve.hosts.is_empty()).then(|| serve.hosts.join(","))));
+        flags.push(("serve.folder", serve.folder.as_ref().map(|folder| folder.display().to_string())));
+    }
     let config = match Config::load(&flags) {
         Ok(config) => config,
         Err(refusal) => {
@@ -105,6 +121,8 @@ fn main() -> ExitCode {
     };
     let outcome = match command.unwrap_or(Command::Dev { data: None }) {
         Command::Dev { data } => dev::run(data, lang),
+        Command::Serve(_) => serve::run(&config, lang),
+        Command::Token { command } => token::run(command, &config, common.output, lang),
         Command::Task { command } => task::run(command, &config, common.output, lang),
         Command::Store { command } => store::run(command, lang),
         Command::Config { command } => settings::run(&command, &config, common.output, lang),

@@ -28,10 +28,10 @@ pub struct Claim {
     /// Who will hold them. It must have given a sign of life.
     #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Id))]
     pub runner: RunnerId,
-    /// The pools to look in; `default` if none is named.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "schema", schema(value_type = Vec<crate::schema::Id>, max_items = 64))]
-    pub pools: Vec<PoolName>,
+    /// The pools to look in; `default` if this is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<crate::schema::Id>>, min_items = 1, max_items = 64))]
+    pub pools: Option<Vec<PoolName>>,
     /// The types to look for.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<crate::schema::Id>, min_items = 1, max_items = 64))]
     pub task_types: Vec<Kind>,

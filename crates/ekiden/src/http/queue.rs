@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use ekiden_core::attempt::clip;
 use ekiden_core::id::{Namespace, PoolName, QuestionId, RunnerId, ScheduleId, SweepId};
 use ekiden_core::lease::Token;
 use ekiden_core::limits;
@@ -175,6 +176,8 @@ impl Queue for HttpQueue {
     }
 
     async fn report(&self, lease: LeaseRef, progress: Progress) -> Result<()> {
+        // It would be cut over there: what nobody keeps need not be sent.
+        let progress = Progress { note: progress.note.as_deref().map(clip), ..progress };
         let body = wire::Progressed { token: lease.token.0, progress: progress.into() };
         self.line.send(Method::POST, &of_task(&lease.task).plain("progress"), &body).await
     }

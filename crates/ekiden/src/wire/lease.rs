@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ekiden_core::id::{Namespace, OpId};
+use ekiden_core::id::{Namespace, OpId, PoolName};
 use ekiden_core::lease::Token;
 use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::retry::FailureKind;
@@ -16,7 +16,10 @@ use crate::port::{Ask, Failure, LeaseRef, Leased, Settled, Settlement, TaskRef, 
 impl Ask {
     /// A claim that came over HTTP. `id` is drawn only if the sender made none.
     pub fn from_wire(claim: wire::Claim, namespace: Namespace, id: impl FnOnce() -> OpId) -> Result<Self, Refusal> {
-        let pools = if claim.pools.is_empty() { vec![DEFAULT_POOL.to_owned().try_into()?] } else { claim.pools };
+        let pools = match claim.pools {
+            Some(pools) => pools,
+            None => vec![PoolName::new(DEFAULT_POOL)?],
+        };
         Ok(Self {
             id: claim.id.unwrap_or_else(id),
             namespace,
@@ -32,7 +35,7 @@ impl Ask {
         wire::Claim {
             id: Some(self.id),
             runner: self.holder.clone(),
-            pools: self.pools.to_vec(),
+            pools: Some(self.pools.to_vec()),
             task_types: self.kinds.to_vec(),
             limit: self.limit,
             wait_ms,

@@ -1,7 +1,7 @@
 //! Waiting: what is due is told in advance, what is overdue expires, and what may run rings.
 
-use ekiden::core::{Millis, ReasonCode, Start};
-use ekiden::{NewTask, TaskState, When};
+use ekiden::core::{Millis, ReasonCode, Start, Timestamp};
+use ekiden::{Bell, HeardChime, NewTask, TaskState, When};
 
 use super::lab::{Lab, id, serial, signal};
 
@@ -41,13 +41,19 @@ pub async fn an_enqueue_rings_at_once(lab: Lab) {
     signal(bell.ready.since(&mut heard)).await;
 }
 
+/// Waits until the bell has rung with a moment. It may ring for nothing before: hints may be wrong.
+async fn rung_with(bell: &Bell, heard: &mut HeardChime, now: Timestamp, moment: Timestamp) {
+    while bell.earliest(now) != Some(moment) {
+        bell.ready.since(heard).await;
+    }
+}
+
 /// R13
 pub async fn a_delayed_enqueue_rings_with_its_moment(lab: Lab) {
     let bell = lab.queue.bell(&lab.namespace());
     let mut heard = bell.ready.heard();
     lab.add(later(&lab, "a", 30)).await;
-    signal(bell.ready.since(&mut heard)).await;
-    assert_eq!(bell.earliest(lab.now()), Some(lab.now() + Millis::from_secs(30)));
+    signal(rung_with(&bell, &mut heard, lab.now(), lab.now() + Millis::from_secs(30))).await;
 }
 
 /// R6, R13
@@ -57,8 +63,8 @@ pub async fn a_reschedule_rings_with_its_moment(lab: Lab) {
     let bell = lab.queue.bell(&lab.namespace());
     let mut heard = bell.ready.heard();
     let settled = lab.fail(&leased).await;
-    signal(bell.ready.since(&mut heard)).await;
-    assert_eq!(bell.earliest(lab.now()), settled.next_run_at);
+    let next = settled.next_run_at.expect("a failed task has a next moment");
+    signal(rung_with(&bell, &mut heard, lab.now(), next)).await;
 }
 
 /// R13, R20

@@ -1,0 +1,149 @@
+//! `ekiden serve`: a store, its queue and a server in front of it, until somebody says that it is enough.
+
+use std::io::IsTerminal;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use ekiden::Ekiden;
+use ekiden::core::{ReasonCode, Refusal};
+use ekiden::store::Address;
+use ekiden_server::{Events, Server, Tokens};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::Config;
+use crate::endpoint::Endpoint;
+use crate::language::Lang;
+use crate::say;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Flags of the command; each is a setting, see `ekiden config show`.
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// The address to listen on; port 0 takes any that is free [EKIDEN_LISTEN]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// A further host name to answer for, as behind a proxy [EKIDEN_HOSTS]
+    #[arg(long = "host", value_name = "NAME")]
+    pub(crate) hosts: Vec<String>,
+    /// Where tokens and logs are; by default the data folder [EKIDEN_FOLDER]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// Serves until it is interrupted.
+pub(crate) fn run(config: &Config, lang: Lang) -> Outcome<ExitCode> {
+    start_logging(config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(config, lang))
+}
+
+async fn serve(config: &Config, lang: Lang) -> Outcome<ExitCode> {
+    let address: Address = config.require("url")?.parse().map_err(|error: ekiden::Error| {
+        if config.get("url").is_some_and(|url| url.starts_with("http")) {
+            config.wrong("url", "a server needs a store of its own, as in local:./data").into()
+        } else {
+            error
+        }
+    })?;
+    let folder = folder(config, &address);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let events = Arc::new(Events::new());
+    let ekiden = Ekiden::builder(address.open().await?).observer(events.clone()).build();
+    let listening = listen(config, &ekiden, events, folder.as_deref()).await;
+    let server = match listening {
+        Ok(server) => server,
+        Err(error) => {
+            ekiden.close().await?;
+            return Err(error);
+        }
+    };
+    let url = format!("http://{}", server.local_addr());
+    let posted = match &address {
+        Address::Local(folder) => Some(endpoint(&url).post(folder)?),
+        _ => None,
+    };
+    say(&greeting(&url, &address, lang));
+    notify(&[sd_notify::NotifyState::Ready]);
+    server
+        .serve(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            notify(&[sd_notify::NotifyState::Stopping]);
+            say(lang.pick("Stopping: finishing what is under way …", "停止中: 処理中のリクエストを終えています…"));
+        })
+        .await;
+    drop(posted);
+    ekiden.close().await?;
+    say(lang
+        .pick("Stopped. Everything acknowledged is kept.", "停止しました。受け付けたものはすべて保存されています。"));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn listen(config: &Config, ekiden: &Ekiden, events: Arc<Events>, folder: Option<&Path>) -> Outcome<Server> {
+    let mut builder = Server::builder(ekiden.queue().clone(), events);
+    for host in config.require("serve.hosts")?.split(',').map(str::trim).filter(|host| !host.is_empty()) {
+        builder = builder.host(host);
+    }
+    if let Some(folder) = folder {
+        builder = builder.tokens(Tokens::at(folder));
+    }
+    Ok(builder.bind(listen_address(config)?).await.map_err(ekiden::Error::from)?)
+}
+
+/// Where tokens and logs are: said, or with the data.
+pub(crate) fn folder(config: &Config, address: &Address) -> Option<PathBuf> {
+    let said = config.get("serve.folder").map(PathBuf::from);
+    said.or_else(|| match address {
+        Address::Local(folder) => Some(folder.clone()),
+        _ => None,
+    })
+}
+
+fn listen_address(config: &Config) -> Result<SocketAddr, ekiden::Error> {
+    let text = config.require("serve.listen")?;
+    let found = text.to_socket_addrs().map_err(|error| config.wrong("serve.listen", error))?.next();
+    Ok(found.ok_or_else(|| config.wrong("serve.listen", "a host and a port, as in 127.0.0.1:7707"))?)
+}
+
+fn endpoint(url: &str) -> Endpoint {
+    Endpoint { url: url.to_owned(), pid: std::process::id(), version: env!("CARGO_PKG_VERSION").to_owned() }
+}
+
+fn greeting(url: &str, address: &Address, lang: Lang) -> String {
+    match lang {
+        Lang::En => format!(
+            "Ekiden serves {address} at {url}\n  API:      {url}/docs\n  add one:  ekiden task add hello '{{\"to\":\"you\"}}' --url {url}\n  stop:     Ctrl-C"
+        ),
+        Lang::Ja => format!(
+            "Ekiden は {address} を {url} で提供しています\n  API:   {url}/docs\n  追加:  ekiden task add hello '{{\"to\":\"you\"}}' --url {url}\n  停止:  Ctrl-C"
+        ),
+    }
+}
+
+/// Tells systemd, where it listens. Elsewhere nobody does, and nothing is wrong with that.
+fn notify(states: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "cannot tell the service manager");
+    }
+}
+
+fn start_logging(config: &Config) -> Result<(), Refusal> {
+    let level: tracing::Level = config
+        .require("log.level")?
+        .parse()
+        .map_err(|_| config.wrong("log.level", "error, warn, info, debug or trace"))?;
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    let started = match config.require("log.format")? {
+        "text" => log.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).try_init(),
+        "json" => log.json().flatten_event(true).try_init(),
+        _ => return Err(config.wrong("log.format", "text or json")),
+    };
+    started.map_err(|error| Refusal::new(ReasonCode::ConfigInvalid).with("why", error))
+}
