@@ -57,7 +57,8 @@ fn rest(shared: &Shared) -> bool {
         if desk.is_checkpoint_wanted(&shared.options) || shared.spares.is_wanting() && waited {
             return true;
         }
-        if waited && desk.is_checkpoint_due() {
+        // Without room for the reserve nothing new comes in that would be a reason to look for room again.
+        if waited && (desk.is_checkpoint_due() || shared.is_checkpoint_full.load(Ordering::Relaxed)) {
             return true;
         }
         desk = shared.wait_for_upkeep(desk, shared.options.checkpoint_every);
