@@ -13,8 +13,9 @@ use ekiden_core::event::Event;
 use ekiden_core::id::{Kind, Namespace, PoolName, RunnerId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
-use ekiden_core::plan::{Enqueue, Happen};
+use ekiden_core::plan::{Beat, Enqueue, Happen};
 use ekiden_core::pool::Profile;
+use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::task::{Phase, Spec, Task, TaskEnvelope};
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::Start;
@@ -171,6 +172,27 @@ impl Ward {
         let plan = Happen { task: Key::task(&self.namespace, task.id()), event };
         let done = store.run(&plan, self.entropy.op_id(self.now), self.now).await;
         self.note(task.id(), Phase::Succeeded, done.map(drop))
+    }
+
+    /// Gives a sign of life.
+    pub(crate) async fn beat(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        self.now = self.now + Millis::new(1);
+        let runner = Runner {
+            namespace: self.namespace.clone(),
+            id: RunnerId::new("ward.1").unwrap(),
+            started_at: self.now,
+            last_heartbeat: self.now,
+            status: RunnerStatus::Running,
+            lease: Millis::from_secs(30),
+            project_root: String::new(),
+            pools: vec![self.pool.clone()],
+            kinds: Vec::new(),
+        };
+        match store.run(&Beat { runner }, self.entropy.op_id(self.now), self.now).await {
+            Ok(_) => Ok(()),
+            Err(PlanError::Store(error)) => Err(error),
+            Err(refused) => panic!("a beat: {refused}"),
+        }
     }
 
     /// Claims a task and brings it to its end.
