@@ -22,6 +22,8 @@ async fn open(folder: PathBuf, word: String) -> Opened {
             Options { checkpoint_every: Duration::from_millis(1), memory_bytes: 0, segment_bytes: 16 << 10, ..small() }
         }
         "no-sync" => Options { disk: planted(PlantedBug::SyncDoesNothing), ..small() },
+        // In one segment: the seal of another would show that something is missing.
+        "no-log-sync" => Options { disk: planted(PlantedBug::LogSyncHappensOnce), segment_bytes: 4 << 20, ..small() },
         "ack-before-sync" => Options { disk: planted(PlantedBug::SyncHappensLate), ..small() },
         other => return Err(format!("no store is called \"{other}\"").into()),
     };

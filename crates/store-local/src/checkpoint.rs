@@ -104,12 +104,12 @@ impl Checkpoint {
         })
     }
 
-    /// Opens the file again after an I/O error.
+    /// Opens the file again after an I/O error. Whoever reads meanwhile waits for it, instead of hearing that it is closed.
     pub(crate) fn reopen(&self) -> Result<(), StoreError> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         // The old one writes when it goes, so it has to be gone first.
-        self.close();
-        let database = open_database(self.disk.as_ref(), &self.path, self.cache_bytes)?;
-        *self.database.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(database));
+        drop(database.take());
+        *database = Some(Arc::new(open_database(self.disk.as_ref(), &self.path, self.cache_bytes)?));
         Ok(())
     }
 

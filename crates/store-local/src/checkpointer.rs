@@ -18,8 +18,11 @@ use crate::shared::Shared;
 /// 256 tasks that leave memory under one hold of the lock: some 50 µs that a caller may have to wait.
 const LEAVE_AT_ONCE: usize = 256;
 
-/// 4,096 bodies that are brought at once, and no more of one line: more than is claimed until the next time.
-const BRING_AT_ONCE: usize = 4_096;
+/// 4,096 bodies that are brought after a checkpoint: more than is claimed until the next one.
+const BRING_MAX: usize = 4_096;
+
+/// 32 bodies between two looks at the memory that is left: with the largest payloads that is 8 MiB.
+const BRING_AT_ONCE: usize = 32;
 
 /// Runs until the store is closed and the committer is done.
 pub(crate) fn run(shared: &Shared) {
@@ -54,7 +57,8 @@ fn rest(shared: &Shared) -> bool {
         if desk.is_checkpoint_wanted(&shared.options) || shared.spares.is_wanting() && waited {
             return true;
         }
-        if waited && desk.is_checkpoint_due() {
+        // Without room for the reserve nothing new comes in that would be a reason to look for room again.
+        if waited && (desk.is_checkpoint_due() || shared.is_checkpoint_full.load(Ordering::Relaxed)) {
             return true;
         }
         desk = shared.wait_for_upkeep(desk, shared.options.checkpoint_every);
@@ -131,17 +135,20 @@ pub(crate) fn bring_heads(shared: &Shared) {
         if !desk.is_running() || desk.shelf.bytes_here() >= shared.options.memory_bytes {
             return;
         }
-        let heads = desk.shelf.heads_away(BRING_AT_ONCE, BRING_AT_ONCE);
+        let heads = desk.shelf.heads_away(BRING_MAX);
         match desk.snapshot(&shared.checkpoint) {
             Ok(snapshot) if !heads.is_empty() => (heads, snapshot),
             _ => return,
         }
     };
-    for some in heads.chunks(LEAVE_AT_ONCE) {
+    for some in heads.chunks(BRING_AT_ONCE) {
         let found: Vec<_> = some.iter().filter_map(|key| Some((key, snapshot.task(key).ok()??))).collect();
         let mut desk = shared.desk();
         for (key, (task, stamp)) in found {
             desk.shelf.bring(key, task, stamp.revision);
+        }
+        if desk.shelf.bytes_here() >= shared.options.memory_bytes {
+            return;
         }
     }
 }

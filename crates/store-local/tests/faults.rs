@@ -63,7 +63,8 @@ fn random_power_cuts_lose_nothing_that_was_answered() {
 /// Each bug that a disk, or a store that trusts it too much, could have is seen by the test above.
 #[test]
 fn planted_bugs_are_caught_by_power_cuts() {
-    for bug in [PlantedBug::SyncDoesNothing, PlantedBug::SyncHappensLate, PlantedBug::FolderSyncDoesNothing] {
+    let syncs = [PlantedBug::SyncDoesNothing, PlantedBug::SyncHappensLate, PlantedBug::LogSyncHappensOnce];
+    for bug in syncs.into_iter().chain([PlantedBug::FolderSyncDoesNothing]) {
         let caught = (0..200).any(|seed| lives(seed, Some(bug), |_, _| {}).is_err());
         assert!(caught, "{bug:?} was not noticed in 200 lives");
     }
@@ -136,6 +137,24 @@ fn a_full_disk_refuses_new_tasks_while_old_ones_come_to_their_end() {
     disk.set_capacity(u64::MAX);
     ward::until("new tasks are taken again", || block_on(ward.enqueue(&store)).ok());
     block_on(ward.look(&store)).unwrap();
+}
+
+/// Nobody has to change anything first: a store at rest looks by itself whether there is room again.
+#[test]
+fn a_store_at_rest_takes_new_tasks_again_when_there_is_room() {
+    let disk = FakeDisk::new(1);
+    let with_reserve = |reserve_bytes| Options { reserve_bytes, ..options(Arc::new(disk.clone())) };
+    let mut ward = Ward::new(1);
+    let store = LocalStore::open(Path::new(FOLDER), with_reserve(0)).unwrap();
+    block_on(ward.enqueue(&store)).unwrap();
+    block_on(store.close()).unwrap();
+    drop(store);
+    // Room for everything but the reserve.
+    disk.set_capacity(disk.used_bytes() + (64 << 10));
+    let store = LocalStore::open(Path::new(FOLDER), with_reserve(4 << 20)).unwrap();
+    assert_eq!(block_on(ward.enqueue(&store)).unwrap_err().code(), ReasonCode::StoreFull);
+    disk.set_capacity(u64::MAX);
+    ward::until("new tasks are taken again", || block_on(ward.enqueue(&store)).ok());
 }
 
 /// A flipped bit anywhere in the checkpoint gives an error or changes nothing. It never gives a wrong record.

@@ -46,6 +46,16 @@ fn power_cuts_see_a_disk_that_does_not_sync() {
     lost(outcome);
 }
 
+/// The worst kind of loss: the checkpoint is sound, the log ends early, the store opens and knows of nothing. Only those who were
+/// answered do.
+#[test]
+fn power_cuts_see_a_loss_that_the_store_itself_cannot_see() {
+    let plan = Plan { series: 3, faults_each: 5, ..Plan::default() };
+    let Some(outcome) = rig::provide(rig::cuts(&child(), "no-log-sync", &plan)) else { return };
+    let tally = outcome.expect("a log that ends early is opened like any other");
+    assert!(tally.violations.iter().any(|violation| violation.law == Law::Forgotten), "{tally}");
+}
+
 #[test]
 fn power_cuts_see_a_disk_that_syncs_late() {
     let plan = Plan { series: 10, faults_each: 10, ..Plan::default() };

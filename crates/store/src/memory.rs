@@ -1,6 +1,6 @@
 //! The memory store: complete, exact, never durable. It is the executable specification that other stores are compared with.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use async_trait::async_trait;
 use ekiden_core::id::Namespace;
@@ -20,6 +20,9 @@ use crate::store::{CheckDepth, Finding, Hint, Info, Store};
 
 /// 4,096 hints: a watcher that is further behind polls anyway.
 const HINTS_KEPT: usize = 4_096;
+
+/// 256 looks at the lock before a thread goes to sleep for it: some microseconds, about two batches of ops.
+const SPINS_MAX: usize = 256;
 
 /// Keeps records in this process, under one short lock.
 #[derive(Debug)]
@@ -61,7 +64,17 @@ impl MemoryStore {
     }
 
     /// The lock is never held across an await, and a panic inside it leaves nothing half done: records are replaced whole.
+    ///
+    /// It is held for a few microseconds, and a thread that goes to sleep for it costs more than that, twice. The mutex of the
+    /// standard library does not spin once somebody sleeps, so under load everybody would.
     fn lock(&self) -> MutexGuard<'_, Option<Shelf>> {
+        for _ in 0..SPINS_MAX {
+            match self.shelf.try_lock() {
+                Ok(shelf) => return shelf,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

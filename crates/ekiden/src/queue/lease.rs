@@ -1,5 +1,7 @@
 //! Tasks are given out and come back: claims, settlements, progress, and the signs of life that hold leases.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
@@ -107,19 +109,24 @@ impl StoreQueue {
         happened.map(|happened| self.settled(happened))
     }
 
-    /// A settlement alone is spared the lists; what rarely happens is boxed, so that the rest stays small.
-    pub(super) async fn settle(&self, mut settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
+    /// A settlement alone is spared the lists. Each way is a box of its own, of the size that it needs.
+    pub(super) fn settle(
+        &self,
+        mut settlements: Vec<Settlement>,
+        then: Option<Ask>,
+    ) -> Pin<Box<dyn Future<Output = SettledAndLeased> + Send + '_>> {
         match (settlements.pop(), then) {
             (Some(one), None) if settlements.is_empty() => {
-                SettledAndLeased { settled: vec![self.settle_one(one).await], leased: Ok(Vec::new()) }
+                let settled = self.settle_one(one);
+                Box::pin(async { SettledAndLeased { settled: vec![settled.await], leased: Ok(Vec::new()) } })
             }
             (Some(one), Some(ask)) if settlements.is_empty() => match self.known_claim(&ask) {
-                Some(claim) => self.settle_one_and_lease(one, ask, claim).await,
-                None => Box::pin(self.settle_and_lease(vec![one], Some(ask))).await,
+                Some(claim) => Box::pin(self.settle_one_and_lease(one, ask, claim)),
+                None => Box::pin(self.settle_and_lease(vec![one], Some(ask))),
             },
             (last, then) => {
                 settlements.extend(last);
-                Box::pin(self.settle_and_lease(settlements, then)).await
+                Box::pin(self.settle_and_lease(settlements, then))
             }
         }
     }

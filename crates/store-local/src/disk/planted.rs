@@ -15,6 +15,9 @@ pub enum PlantedBug {
     SyncDoesNothing,
     /// Syncing a file answers at once, and is done only before the next write to it.
     SyncHappensLate,
+    /// Of every open file in a folder called `log` only the first sync is done. The headers of a log are there after a power
+    /// cut and its batches are not, so that nothing looks damaged.
+    LogSyncHappensOnce,
     /// Syncing a folder does nothing.
     FolderSyncDoesNothing,
     /// A sync that failed is tried again until it says that it worked.
@@ -25,9 +28,10 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::SyncDoesNothing,
         Self::SyncHappensLate,
+        Self::LogSyncHappensOnce,
         Self::FolderSyncDoesNothing,
         Self::FailedSyncIsRetried,
         Self::ShortWriteLooksWhole,
@@ -59,7 +63,14 @@ impl Disk for PlantedDisk {
 
     fn open(&self, path: &Path, how: How) -> io::Result<Box<dyn DiskFile>> {
         let file = self.disk.open(path, how)?;
-        Ok(Box::new(PlantedFile { file, bug: self.bug, is_owed: AtomicBool::new(false) }))
+        let is_log = path.parent().is_some_and(|folder| folder.ends_with("log"));
+        Ok(Box::new(PlantedFile {
+            file,
+            bug: self.bug,
+            is_log,
+            is_owed: AtomicBool::new(false),
+            was_synced: AtomicBool::new(false),
+        }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -90,8 +101,12 @@ impl Disk for PlantedDisk {
 struct PlantedFile {
     file: Box<dyn DiskFile>,
     bug: PlantedBug,
+    /// Whether it is in a folder called `log`.
+    is_log: bool,
     /// A sync was promised and not done.
     is_owed: AtomicBool,
+    /// It was synced before.
+    was_synced: AtomicBool,
 }
 
 impl PlantedFile {
@@ -128,8 +143,11 @@ impl DiskFile for PlantedFile {
                 self.is_owed.store(true, Ordering::Release);
                 Ok(())
             }
+            PlantedBug::LogSyncHappensOnce if self.is_log && self.was_synced.swap(true, Ordering::AcqRel) => Ok(()),
             PlantedBug::FailedSyncIsRetried => self.sync_until_ok(),
-            PlantedBug::FolderSyncDoesNothing | PlantedBug::ShortWriteLooksWhole => self.file.sync_data(),
+            PlantedBug::LogSyncHappensOnce | PlantedBug::FolderSyncDoesNothing | PlantedBug::ShortWriteLooksWhole => {
+                self.file.sync_data()
+            }
         }
     }
 

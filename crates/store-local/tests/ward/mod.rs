@@ -1,4 +1,5 @@
 //! Somebody who works with a store, remembers what it answered, and looks later whether that is still so.
+#![allow(dead_code, reason = "each test needs its part of it")]
 
 pub(crate) mod gated;
 
@@ -12,8 +13,9 @@ use ekiden_core::event::Event;
 use ekiden_core::id::{Kind, Namespace, PoolName, RunnerId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
-use ekiden_core::plan::{Enqueue, Happen};
+use ekiden_core::plan::{Beat, Enqueue, Happen};
 use ekiden_core::pool::Profile;
+use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::task::{Phase, Spec, Task, TaskEnvelope};
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::Start;
@@ -109,15 +111,31 @@ impl Ward {
     }
 
     pub(crate) async fn enqueue(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        self.enqueue_for(store, None).await
+    }
+
+    /// Hands in a task that is due later than now.
+    pub(crate) async fn enqueue_for(&mut self, store: &dyn Store, later: Option<Millis>) -> Result<(), StoreError> {
         self.now = self.now + Millis::new(1);
         let id = self.entropy.task_id(self.now);
         let payload = vec![b'p'; self.entropy.below(3_000)];
         let envelope = TaskEnvelope::json(Kind::new("greet").unwrap(), payload);
         let policy = Profile::Embedded.settings().policy;
-        let spec = Spec::new(self.namespace.clone(), self.pool.clone(), id.clone(), envelope, policy, self.now);
+        let mut spec = Spec::new(self.namespace.clone(), self.pool.clone(), id.clone(), envelope, policy, self.now);
+        spec.run_at = later.map(|later| self.now + later);
         let plan = Enqueue { spec: Arc::new(spec), start: Start::Released, parents: vec![], idempotency: None };
         let done = store.run(&plan, self.entropy.op_id(self.now), self.now).await;
         self.note(&id, Phase::Queued, done.map(drop))
+    }
+
+    /// Time passes.
+    pub(crate) fn wait(&mut self, span: Millis) {
+        self.now = self.now + span;
+    }
+
+    /// How many tasks it holds.
+    pub(crate) fn holds(&self) -> usize {
+        self.running.len()
     }
 
     pub(crate) async fn claim(&mut self, store: &dyn Store) -> Result<(), StoreError> {
@@ -154,6 +172,27 @@ impl Ward {
         let plan = Happen { task: Key::task(&self.namespace, task.id()), event };
         let done = store.run(&plan, self.entropy.op_id(self.now), self.now).await;
         self.note(task.id(), Phase::Succeeded, done.map(drop))
+    }
+
+    /// Gives a sign of life.
+    pub(crate) async fn beat(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        self.now = self.now + Millis::new(1);
+        let runner = Runner {
+            namespace: self.namespace.clone(),
+            id: RunnerId::new("ward.1").unwrap(),
+            started_at: self.now,
+            last_heartbeat: self.now,
+            status: RunnerStatus::Running,
+            lease: Millis::from_secs(30),
+            project_root: String::new(),
+            pools: vec![self.pool.clone()],
+            kinds: Vec::new(),
+        };
+        match store.run(&Beat { runner }, self.entropy.op_id(self.now), self.now).await {
+            Ok(_) => Ok(()),
+            Err(PlanError::Store(error)) => Err(error),
+            Err(refused) => panic!("a beat: {refused}"),
+        }
     }
 
     /// Claims a task and brings it to its end.

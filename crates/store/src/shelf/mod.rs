@@ -335,17 +335,27 @@ impl Shelf {
         goes
     }
 
-    /// Tasks that are among the first of a line to be claimed while their bodies are away, some of each line.
-    pub fn heads_away(&self, of_each: usize, limit: usize) -> Vec<Key> {
-        let lines = self.spaces.iter().flat_map(|(namespace, space)| {
-            let pools = space.lists.pools.values();
-            pools.flat_map(|pool| pool.ready.values()).map(move |line| (namespace, space, line))
+    /// Tasks that claims come for next while their bodies are away: those at the head of a line, then those that become due
+    /// first, which a claim promotes. Looks at twice so many entries at most, shared out among the lines.
+    pub fn heads_away(&self, limit: usize) -> Vec<Key> {
+        let pools = || {
+            let spaces = self.spaces.iter();
+            spaces.flat_map(|(namespace, space)| space.lists.pools.values().map(move |pool| (namespace, space, pool)))
+        };
+        let share = |lines: usize| (limit / lines.max(1)).max(1);
+        let of_ready = share(pools().map(|(.., pool)| pool.ready.len()).sum());
+        let of_waiting = share(pools().map(|(.., pool)| pool.waiting.len()).sum());
+        let ready = pools().flat_map(|(namespace, space, pool)| {
+            let slots = pool.ready.values().flat_map(move |line| line.iter().take(of_ready));
+            slots.map(move |slot| (namespace, space.entries.at(*slot)))
         });
-        let heads = lines.flat_map(|(namespace, space, line)| {
-            let first = line.iter().take(of_each).map(|slot| space.entries.at(*slot));
-            first.filter(|entry| entry.here().is_none()).map(|entry| entry.listed.key(namespace))
+        let waiting = pools().flat_map(|(namespace, space, pool)| {
+            let places = pool.waiting.values().flat_map(move |line| line.iter().take(of_waiting));
+            places.filter_map(move |(_, id)| Some((namespace, space.get(id)?)))
         });
-        heads.take(limit).collect()
+        let heads = ready.take(limit).chain(waiting.take(limit));
+        let away = heads.filter(|(_, entry)| entry.here().is_none());
+        away.map(|(namespace, entry)| entry.listed.key(namespace)).take(limit).collect()
     }
 
     /// Brings a body that was away, if the task is as it was at this revision.

@@ -1,0 +1,64 @@
+//! What a claim costs, counted: while there is memory for them, the tasks that are claimed next are read before anybody asks.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+
+mod ward;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_core::time::Millis;
+use ekiden_store::Store;
+use ekiden_store_local::disk::fake::{Call, FakeDisk};
+use ekiden_store_local::{LocalStore, Options};
+use ward::{FOLDER, Ward, block_on, options};
+
+/// A disk that was full of tasks when its store was closed, and who handed them in.
+fn filled(tasks: usize, later: Option<Millis>) -> (FakeDisk, Ward) {
+    let (disk, mut ward) = (FakeDisk::new(1), Ward::new(1));
+    let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
+    for _ in 0..tasks {
+        block_on(ward.enqueue_for(&store, later)).unwrap();
+    }
+    block_on(store.close()).unwrap();
+    (disk, ward)
+}
+
+/// No checkpoint comes between, and nothing is cached: a read under a claim is seen.
+fn quiet(disk: &FakeDisk) -> Options {
+    Options {
+        checkpoint_every: Duration::from_secs(3_600),
+        memory_bytes: 32 << 20,
+        cache_bytes: 0,
+        ..options(Arc::new(disk.clone()))
+    }
+}
+
+/// Tasks that are ready, and tasks that become due while nobody looks: a claim promotes those, and needs their bodies for it.
+#[test]
+fn a_claim_after_a_reopen_reads_nothing_from_the_disk() {
+    for later in [None, Some(Millis::from_secs(3_600))] {
+        let (disk, mut ward) = filled(300, later);
+        let store = LocalStore::open(Path::new(FOLDER), quiet(&disk)).unwrap();
+        ward.wait(Millis::from_secs(7_200));
+        let before = disk.calls(Call::Read);
+        block_on(ward.claim(&store)).unwrap();
+        assert!(ward.holds() > 0);
+        assert_eq!(disk.calls(Call::Read), before, "due after {later:?}");
+    }
+}
+
+/// What is read ahead has its maximum, however large the tasks are.
+#[test]
+fn bodies_are_read_ahead_only_while_there_is_memory_for_them() {
+    let (disk, _) = filled(1_000, None);
+    let reads = |memory_bytes| {
+        let before = disk.calls(Call::Read);
+        let store = LocalStore::open(Path::new(FOLDER), Options { memory_bytes, ..quiet(&disk) }).unwrap();
+        let reads = disk.calls(Call::Read) - before;
+        drop(store);
+        reads
+    };
+    let (none, few, all) = (reads(0), reads(16 << 10), reads(32 << 20));
+    assert!(none < few && few - none < (all - none) / 2, "{none}, {few} and {all} reads");
+}
