@@ -11,6 +11,8 @@ mod enqueue;
 mod error;
 mod handler;
 mod io;
+#[cfg(unix)]
+mod logs;
 mod port;
 mod queue;
 mod record;
@@ -31,6 +33,8 @@ pub use enqueue::EnqueueBuilder;
 pub use error::{Error, Result};
 pub use handler::{Done, IntoDone, Payload, TaskError, TaskHandler, Undecodable};
 pub use io::Io;
+#[cfg(unix)]
+pub use logs::{AttemptRef, FolderLogs, LogPart, Logs};
 pub use port::{
     Ask, Bulk, Enqueued, Explanation, Failure, LeaseRef, Leased, Maintained, NewSchedule, NewTask, Queue, QueueInfo,
     Settled, SettledAndLeased, Settlement, TaskRef, Verdict, When, Wishes,

@@ -43,6 +43,8 @@ pub(crate) struct Metrics {
     pub(crate) turned_away: Counter,
     /// Streams that are open.
     pub(crate) streams: Gauge,
+    /// Claims that wait for a task.
+    pub(crate) waiting: Gauge,
 }
 
 impl Metrics {
@@ -57,10 +59,11 @@ impl Metrics {
         registry.register("http_panics", "Requests that met a fault of the server", panics.clone());
         let turned_away = Counter::<u64, AtomicU64>::default();
         registry.register("http_connections_refused", "Connections beyond the maximum", turned_away.clone());
-        let [connections, streams] = [Gauge::default(), Gauge::default()];
+        let [connections, streams, waiting]: [Gauge; 3] = std::array::from_fn(|_| Gauge::default());
         registry.register("http_connections", "Open connections", connections.clone());
         registry.register("http_streams", "Open streams", streams.clone());
-        Self { registry, requests, seconds, panics, connections, turned_away, streams }
+        registry.register("claims_waiting", "Claims that wait for a task", waiting.clone());
+        Self { registry, requests, seconds, panics, connections, turned_away, streams, waiting }
     }
 
     /// A request was answered.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ekiden::{Ask, Chime, Error, HeardChime, Leased, Settlement};
 use ekiden_wire as wire;
+use prometheus_client::metrics::gauge::Gauge;
 
 use super::Answered;
 use crate::answer;
@@ -109,6 +110,7 @@ async fn ask_later(call: &Call, ask: Ask, wait: Duration, mut heard: HeardChime)
     let bell = queue.bell(&ask.namespace);
     let mut deadline = pin!(tokio::time::sleep(wait));
     let place = shared.rooms.enter(&ask);
+    let _counted = Counted::new(&shared.metrics.waiting);
     let _first = tokio::select! {
         () = shared.stop.cancelled() => return Ok(Vec::new()),
         () = &mut deadline => return Ok(Vec::new()),
@@ -132,6 +134,22 @@ async fn ask_later(call: &Call, ask: Ask, wait: Duration, mut heard: HeardChime)
         if !leased.is_empty() {
             return Ok(leased);
         }
+    }
+}
+
+/// One more, as long as it lives.
+struct Counted<'a>(&'a Gauge);
+
+impl<'a> Counted<'a> {
+    fn new(gauge: &'a Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

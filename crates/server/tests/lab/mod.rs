@@ -190,6 +190,11 @@ impl Wire {
         said
     }
 
+    /// Waits until a stream has come to its end.
+    pub(crate) async fn closed_or_done(&mut self) {
+        self.fill(|read| read.ends_with(b"0\r\n\r\n")).await;
+    }
+
     /// Waits until the server closes.
     pub(crate) async fn closed(&mut self) {
         assert!(self.fill(|_| false).await);
