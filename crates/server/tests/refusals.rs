@@ -95,7 +95,7 @@ async fn odd_paths_and_queries_are_refused_or_just_names() {
         ("/api/v1/namespaces/n/tasks/%00", 400, "ID_INVALID"),
         ("/api/v1/namespaces/%ff/tasks", 400, "REQUEST_INVALID"),
         ("/api/v1/namespaces/n/tasks/../../../etc", 404, "ROUTE_NOT_FOUND"),
-        ("/api/v1/namespaces//tasks", 404, "ROUTE_NOT_FOUND"),
+        ("/api/v1/namespaces//tasks", 400, "ID_INVALID"),
         ("/api/v1/namespaces/n/tasks/", 404, "ROUTE_NOT_FOUND"),
         ("//api/v1", 404, "ROUTE_NOT_FOUND"),
         ("/api/v1/namespaces/n/tasks?limit=x", 400, "REQUEST_INVALID"),

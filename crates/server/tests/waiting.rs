@@ -6,7 +6,7 @@ mod lab;
 use std::sync::Arc;
 
 use ekiden_server::Upkeep;
-use lab::{Lab, within};
+use lab::{Gate, Lab, within};
 use serde_json::{Value, json};
 
 const CLAIMS: &str = "/api/v1/namespaces/n/claims";
@@ -14,17 +14,7 @@ const SETTLEMENTS: &str = "/api/v1/namespaces/n/settlements";
 
 /// Waits until so many claims wait, by what the server tells of itself.
 async fn until_waiting(lab: &Lab, count: usize) {
-    within(async {
-        loop {
-            let metrics = lab.get("/metrics").await;
-            let line = format!("ekiden_claims_waiting {count}\n");
-            if metrics.text().contains(&line) {
-                return;
-            }
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    lab.until_metric(&format!("ekiden_claims_waiting {count}")).await;
 }
 
 #[tokio::test]
@@ -82,7 +72,7 @@ async fn a_claim_that_waited_in_vain_is_answered_with_nothing() {
     let lab = Lab::new().await;
     lab.runner("r").await;
     assert_eq!(lab.claim(10).await.json(), json!({"tasks": []}));
-    let stranger = json!({"runner": "stranger", "task_types": ["k"], "wait_ms": 20_000});
+    let stranger = json!({"runner": "stranger", "task_types": ["k"], "wait_ms": 10});
     let reply = lab.post(CLAIMS, stranger).await;
     assert!(reply.status >= 400 || reply.json()["tasks"] == json!([]), "{reply:?}");
 }
@@ -142,4 +132,47 @@ async fn nothing_is_claimed_for_who_went_away() {
     let id = lab.task().await;
     let found = lab.get(&format!("/api/v1/namespaces/n/tasks/{id}")).await.json();
     assert_eq!((&found["state"], &found["execution_no"]), (&json!("queued"), &json!(0)));
+}
+
+#[tokio::test]
+async fn a_mutation_comes_to_its_end_without_its_client() {
+    let gate = Gate::closed();
+    let mut lab = Lab::gated(&gate).await;
+    let mut wire = lab.connect().await;
+    let json = [("content-type", "application/json")];
+    wire.request(&lab, "POST", "/api/v1/namespaces/n/tasks", &json, br#"{"task_type":"k","id":"left"}"#).await;
+    within(gate.came.acquire()).await.unwrap().forget();
+    drop(wire);
+    // Nobody waits for it any more: only the one that asks is counted.
+    lab.until_metric("ekiden_http_requests_running 1").await;
+    lab.until_metric("ekiden_http_connections 1").await;
+    gate.open.add_permits(1);
+    // A shutdown waits for what goes on by itself.
+    lab.ended().await;
+    let found = lab.ekiden.namespace("n").unwrap().get_status(&"left".to_owned().try_into().unwrap()).await.unwrap();
+    assert_eq!(found.id.as_str(), "left");
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_requests_under_way() {
+    let gate = Gate::closed();
+    let mut lab = Lab::gated(&gate).await;
+    let mut wire = lab.connect().await;
+    let json = [("content-type", "application/json")];
+    wire.request(&lab, "POST", "/api/v1/namespaces/n/tasks", &json, br#"{"task_type":"k"}"#).await;
+    within(gate.came.acquire()).await.unwrap().forget();
+    lab.stop();
+    gate.open.add_permits(1);
+    let reply = wire.reply().await;
+    assert_eq!((reply.status, reply.headers["connection"].as_str()), (201, "close"));
+    lab.ended().await;
+}
+
+#[tokio::test]
+async fn a_panic_is_a_fault_that_is_counted_and_hurts_nobody_else() {
+    let lab = Lab::gated(&Gate::closed()).await;
+    let reply = lab.ask("POST", "/api/v1/namespaces/n/tasks/panic/retry", &[], b"").await;
+    assert_eq!((reply.status, reply.reason().as_str()), (500, "SERVER_FAULT"));
+    assert!(!reply.text().contains("wanted"), "what is inside stays inside");
+    lab.until_metric("ekiden_http_panics_total 1").await;
 }

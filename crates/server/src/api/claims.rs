@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use ekiden::{Ask, Chime, Error, HeardChime, Leased, Settlement};
 use ekiden_wire as wire;
-use prometheus_client::metrics::gauge::Gauge;
 
 use super::Answered;
 use crate::answer;
 use crate::call::Call;
 use crate::limits;
+use crate::metrics::Counted;
 use crate::query::wrong;
 
 /// Gives tasks out.
@@ -134,22 +134,6 @@ async fn ask_later(call: &Call, ask: Ask, wait: Duration, mut heard: HeardChime)
         if !leased.is_empty() {
             return Ok(leased);
         }
-    }
-}
-
-/// One more, as long as it lives.
-struct Counted<'a>(&'a Gauge);
-
-impl<'a> Counted<'a> {
-    fn new(gauge: &'a Gauge) -> Self {
-        gauge.inc();
-        Self(gauge)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 
