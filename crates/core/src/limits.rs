@@ -151,3 +151,9 @@ pub const TICKS_A_COMMIT_MAX: usize = 4;
 
 /// 1,000 missed ticks that a schedule catches up at most; the rest is counted as skipped.
 pub const MISSED_TICKS_MAX: usize = 1_000;
+
+/// 256 MiB a log: what a person can search through; an attempt that writes more loses its oldest output.
+pub const LOG_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// 4 MiB a file of a log: 64 of them make the largest log, and one is dropped in a moment.
+pub const LOG_SEGMENT_BYTES: usize = 4 * 1024 * 1024;

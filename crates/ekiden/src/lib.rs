@@ -13,6 +13,8 @@ mod handler;
 #[cfg(feature = "http")]
 mod http;
 mod io;
+#[cfg(unix)]
+mod logs;
 mod port;
 mod queue;
 mod record;
@@ -35,6 +37,8 @@ pub use handler::{Done, IntoDone, Payload, TaskError, TaskHandler, Undecodable};
 #[cfg(feature = "http")]
 pub use http::HttpQueue;
 pub use io::Io;
+#[cfg(unix)]
+pub use logs::{AttemptRef, FolderLogs, LogPart, Logs};
 pub use port::{
     Ask, Bulk, Enqueued, Explanation, Failure, LeaseRef, Leased, Maintained, NewSchedule, NewTask, Queue, QueueInfo,
     Settled, SettledAndLeased, Settlement, TaskRef, Verdict, When, Wishes,

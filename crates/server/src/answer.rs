@@ -78,7 +78,7 @@ pub(crate) const fn status(code: ReasonCode) -> StatusCode {
         ReasonCode::MediaTypeUnsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ReasonCode::BodyTooLarge | ReasonCode::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ReasonCode::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        ReasonCode::LogOffsetWrong => StatusCode::CONFLICT,
+        ReasonCode::LogOffsetWrong | ReasonCode::StoreCannot => StatusCode::CONFLICT,
         ReasonCode::TokenMissing | ReasonCode::TokenInvalid => StatusCode::UNAUTHORIZED,
         ReasonCode::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
         ReasonCode::ServerFault | ReasonCode::StoreDamaged => StatusCode::INTERNAL_SERVER_ERROR,

@@ -22,6 +22,7 @@ use crate::call::{Call, check_headers};
 use crate::finish::{Finish, words};
 use crate::guard::Guard;
 use crate::language;
+use crate::metrics::Counted;
 use crate::query::{Query, wrong};
 use crate::route::{Route, Runs};
 use crate::shared::Shared;
@@ -142,6 +143,7 @@ async fn serve(shared: Arc<Shared>, route: &'static Route, request: Request) -> 
     } else {
         None
     };
+    let _counted = Counted::new(&shared.metrics.running);
     let mut call = Call {
         shared: shared.clone(),
         route,

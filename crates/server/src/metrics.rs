@@ -43,6 +43,26 @@ pub(crate) struct Metrics {
     pub(crate) turned_away: Counter,
     /// Streams that are open.
     pub(crate) streams: Gauge,
+    /// Claims that wait for a task.
+    pub(crate) waiting: Gauge,
+    /// Requests that are being carried out for somebody who waits.
+    pub(crate) running: Gauge,
+}
+
+/// One more, as long as it lives.
+pub(crate) struct Counted<'a>(&'a Gauge);
+
+impl<'a> Counted<'a> {
+    pub(crate) fn new(gauge: &'a Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 impl Metrics {
@@ -57,10 +77,12 @@ impl Metrics {
         registry.register("http_panics", "Requests that met a fault of the server", panics.clone());
         let turned_away = Counter::<u64, AtomicU64>::default();
         registry.register("http_connections_refused", "Connections beyond the maximum", turned_away.clone());
-        let [connections, streams] = [Gauge::default(), Gauge::default()];
+        let [connections, streams, waiting, running]: [Gauge; 4] = std::array::from_fn(|_| Gauge::default());
         registry.register("http_connections", "Open connections", connections.clone());
         registry.register("http_streams", "Open streams", streams.clone());
-        Self { registry, requests, seconds, panics, connections, turned_away, streams }
+        registry.register("claims_waiting", "Claims that wait for a task", waiting.clone());
+        registry.register("http_requests_running", "Requests whose callers wait", running.clone());
+        Self { registry, requests, seconds, panics, connections, turned_away, streams, waiting, running }
     }
 
     /// A request was answered.

@@ -7,8 +7,8 @@ use axum::http::Method;
 use ekiden_wire as wire;
 
 use crate::access::Scope::{Admin, Open, Read, Run};
-use crate::api::{claims, commands, health, pools, runners, schedules, streams, sweeps, tasks};
-use crate::limits::{BATCH_BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX, TASK_BODY_BYTES_MAX};
+use crate::api::{claims, commands, health, logs, pools, runners, schedules, streams, sweeps, tasks};
+use crate::limits::{BATCH_BODY_BYTES_MAX, LOG_BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX, TASK_BODY_BYTES_MAX};
 use crate::route::{Parameter, Route};
 
 const GET: Method = Method::GET;
@@ -22,7 +22,8 @@ const LIMIT: Parameter = Parameter::number("limit", "how many at most; 100 if no
 /// Every route.
 pub fn all() -> &'static [Route] {
     static ALL: LazyLock<Vec<Route>> = LazyLock::new(|| {
-        let groups = [about(), of_tasks(), of_one_task(), of_runners(), of_settings(), of_many(), of_streams()];
+        let groups =
+            [about(), of_tasks(), of_one_task(), of_logs(), of_runners(), of_settings(), of_many(), of_streams()];
         groups.into_iter().flatten().collect()
     });
     &ALL
@@ -137,6 +138,42 @@ fn of_one_task() -> Vec<Route> {
             commands::progress
         )
         .takes::<wire::Progressed>(SMALL_BODY_BYTES_MAX)
+        .to_its_end(),
+    ]
+}
+
+fn of_logs() -> Vec<Route> {
+    const READ: &[Parameter] = &[
+        Parameter::number("offset", "where to begin; the beginning if nothing is said"),
+        Parameter::number("limit", "how many bytes at most; never more than 1 MiB"),
+        Parameter::text("follow", "true to read on until the attempt has ended"),
+    ];
+    const WRITE: &[Parameter] = &[
+        Parameter::number("offset", "where the log ends, as far as the writer knows"),
+        Parameter::number("token", "the fencing token of the attempt"),
+    ];
+    vec![
+        route!(
+            GET,
+            ns!("tasks/{id}/attempts/{execution_no}/log"),
+            Read,
+            "readLog",
+            "What an attempt wrote",
+            logs::read
+        )
+        .asks(READ)
+        .gives_other("application/octet-stream"),
+        route!(
+            POST,
+            ns!("tasks/{id}/attempts/{execution_no}/log"),
+            Run,
+            "appendLog",
+            "Adds to an attempt's log",
+            logs::append
+        )
+        .asks(WRITE)
+        .takes_octets(LOG_BODY_BYTES_MAX)
+        .gives::<wire::LogAppended>()
         .to_its_end(),
     ]
 }

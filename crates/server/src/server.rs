@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden::Queue;
 use ekiden::store::{Clock, Entropy, SystemClock};
+use ekiden::{Chime, Logs, Queue};
 use ekiden_core::reason::{ReasonCode, Refusal};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -41,6 +41,7 @@ pub struct ServerBuilder {
     clock: Arc<dyn Clock>,
     entropy: Entropy,
     tokens: Option<Tokens>,
+    logs: Option<Arc<dyn Logs>>,
     upkeep: Upkeep,
     options: Options,
 }
@@ -63,6 +64,7 @@ impl Server {
             clock: Arc::new(SystemClock),
             entropy: Entropy::from_system(),
             tokens: None,
+            logs: None,
             upkeep: Upkeep::default(),
             options: Options::default(),
         }
@@ -123,6 +125,13 @@ impl ServerBuilder {
     #[must_use]
     pub fn tokens(mut self, tokens: Tokens) -> Self {
         self.tokens = Some(tokens);
+        self
+    }
+
+    /// Where the logs of attempts are kept. Without, there are none.
+    #[must_use]
+    pub fn logs(mut self, logs: Arc<dyn Logs>) -> Self {
+        self.logs = Some(logs);
         self
     }
 
@@ -188,13 +197,15 @@ impl ServerBuilder {
         let failed = |error: std::io::Error| Refusal::new(ReasonCode::AddressTaken).with("why", error);
         let bound = listener.local_addr().map_err(failed)?;
         self.check(bound)?;
-        let Self { queue, events, clock, entropy, tokens, upkeep, options } = self;
+        let Self { queue, events, clock, entropy, tokens, logs, upkeep, options } = self;
         let guard = Guard::new(bound, &options.hosts);
         let shared = Arc::new(Shared {
             queue,
             ids: Ids::new(clock.clone(), entropy),
             clock,
             events,
+            logs,
+            logged: Chime::default(),
             tokens: Desk::new(tokens, !bound.ip().is_loopback()),
             metrics: Metrics::new(),
             rooms: Rooms::default(),

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ekiden::Queue;
 use ekiden::store::{Clock, Entropy};
+use ekiden::{Chime, Logs, Queue};
 use ekiden_core::id::{OpId, TaskId};
 use ekiden_core::reason::{ReasonCode, Refusal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,6 +25,9 @@ pub(crate) struct Shared {
     pub(crate) ids: Ids,
     pub(crate) options: Options,
     pub(crate) events: Arc<Events>,
+    pub(crate) logs: Option<Arc<dyn Logs>>,
+    /// Rings when somebody wrote to a log.
+    pub(crate) logged: Chime,
     pub(crate) tokens: Desk,
     pub(crate) metrics: Metrics,
     pub(crate) rooms: Rooms,

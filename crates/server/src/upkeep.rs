@@ -9,6 +9,7 @@ use ekiden_core::id::Namespace;
 use hashbrown::HashSet;
 use tokio::sync::mpsc;
 
+use crate::api::logs;
 use crate::limits;
 use crate::shared::Shared;
 
@@ -18,12 +19,16 @@ const PERIOD: Duration = limits::LOOK_AGAIN;
 /// 60 looks: how often the store is asked for namespaces that no request named.
 const LOOKS_A_LISTING: u32 = 60;
 
+/// One minute between two walks through all logs.
+const LOGS_PERIOD: Duration = Duration::from_secs(60);
+
 /// Does what is due until the server ends.
 pub(crate) async fn keep(shared: Arc<Shared>) {
     let stop = shared.stop.clone();
     tokio::select! {
         () = stop.cancelled() => {}
         () = rounds(&shared) => {}
+        () = clear_logs(&shared) => {}
     }
 }
 
@@ -63,6 +68,20 @@ async fn rounds(shared: &Arc<Shared>) {
                 }
             }
         }
+    }
+}
+
+/// Removes the logs of purged tasks, a page a minute and at once where there was more.
+async fn clear_logs(shared: &Shared) {
+    let Some(logs) = &shared.logs else { return std::future::pending().await };
+    let mut after = None;
+    loop {
+        after = logs::clear(shared, logs, after).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot clear logs away");
+            None
+        });
+        let pause = if after.is_some() { PERIOD } else { LOGS_PERIOD };
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -290,6 +290,14 @@ pub struct Progressed {
     pub progress: Progress,
 }
 
+/// A piece was added to a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct LogAppended {
+    /// Where the log ends now, which is where the next piece goes.
+    pub end: u64,
+}
+
 /// What a runner holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -23,8 +23,8 @@ pub use content::{Encoding, decode, encode};
 pub use error::{ErrorBody, ErrorDetail, Happened};
 pub use event::{Reset, TaskChange};
 pub use lease::{
-    Claim, Claimed, Held, HeldLease, LeasedTask, Progressed, Settle, SettleAnswer, Settled, SettledOrError, Settlement,
-    Verdict,
+    Claim, Claimed, Held, HeldLease, LeasedTask, LogAppended, Progressed, Settle, SettleAnswer, Settled,
+    SettledOrError, Settlement, Verdict,
 };
 pub use pool::{Concurrency, Keep, Policy, Pool, PoolPage, PoolSettings, Timeout};
 pub use retry::Retry;

@@ -45,6 +45,7 @@ impl StoreQueue {
 
     /// Looks at what it was given where it is: what is moved inside a future is kept twice, and one of more than a kilobyte costs the
     /// system's allocator several times as much as a smaller one.
+    #[expect(clippy::manual_async_fn, reason = "the arguments of one are kept twice")]
     fn hand_in_one(&self, prepared: Prepared, now: Timestamp) -> impl Future<Output = Result<Enqueued>> + Send {
         async move {
             if prepared.has_many_parents() {

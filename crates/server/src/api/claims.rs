@@ -11,6 +11,7 @@ use super::Answered;
 use crate::answer;
 use crate::call::Call;
 use crate::limits;
+use crate::metrics::Counted;
 use crate::query::wrong;
 
 /// Gives tasks out.
@@ -109,6 +110,7 @@ async fn ask_later(call: &Call, ask: Ask, wait: Duration, mut heard: HeardChime)
     let bell = queue.bell(&ask.namespace);
     let mut deadline = pin!(tokio::time::sleep(wait));
     let place = shared.rooms.enter(&ask);
+    let _counted = Counted::new(&shared.metrics.waiting);
     let _first = tokio::select! {
         () = shared.stop.cancelled() => return Ok(Vec::new()),
         () = &mut deadline => return Ok(Vec::new()),

@@ -1,12 +1,15 @@
 //! A server on a real socket, over a store in memory, and a client of a few lines that sends exactly what it is told.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+mod port;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden::Ekiden;
+use ekiden::Queue;
 use ekiden::store::MemoryStore;
 use ekiden_server::{Events, Server, ServerBuilder};
 use serde_json::{Value, json};
@@ -14,6 +17,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+pub(crate) use port::{Gate, Port};
 
 /// Half a minute: far more than anything takes here, so that only what hangs runs into it.
 pub(crate) const GENEROUS: Duration = Duration::from_secs(30);
@@ -32,8 +37,21 @@ impl Lab {
     }
 
     pub(crate) async fn with(choose: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
+        Self::around(|queue| queue, choose).await
+    }
+
+    /// A server over a queue with a gate.
+    pub(crate) async fn gated(gate: &Arc<Gate>) -> Self {
+        let gate = gate.clone();
+        Self::around(|inner| Arc::new(Port { inner, gate }), |builder| builder).await
+    }
+
+    async fn around(
+        layer: impl FnOnce(Arc<dyn Queue>) -> Arc<dyn Queue>,
+        choose: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Self {
         let events = Arc::new(Events::new());
-        let ekiden = Ekiden::builder(Arc::new(MemoryStore::new())).observer(events.clone()).build();
+        let ekiden = Ekiden::builder(Arc::new(MemoryStore::new())).observer(events.clone()).build_around(layer);
         let builder = choose(Server::builder(ekiden.queue().clone(), events));
         let server = builder.bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = server.local_addr();
@@ -80,6 +98,16 @@ impl Lab {
 
     pub(crate) async fn send(&self, method: &str, path: &str, body: Value) -> Reply {
         self.ask(method, path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
+    }
+
+    /// Waits until the server says this line of itself.
+    pub(crate) async fn until_metric(&self, line: &str) {
+        let said = async {
+            while !self.get("/metrics").await.text().lines().any(|said| said == line) {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(said).await;
     }
 
     /// A runner that gave a sign of life.
@@ -184,10 +212,17 @@ impl Wire {
 
     /// What a stream has said so far, once it contains `text`.
     pub(crate) async fn until(&mut self, text: &str) -> String {
-        let closed = self.fill(|read| find(&unchunked(read), text.as_bytes()).is_some()).await;
+        let filled = self.fill(|read| find(&unchunked(read), text.as_bytes()).is_some());
+        // Signs of life keep a stream from being silent, so the whole of it has its limit.
+        let closed = tokio::time::timeout(GENEROUS, filled).await.unwrap_or(true);
         let said = String::from_utf8(unchunked(&self.read)).unwrap();
         assert!(!closed || said.contains(text), "the stream ended without {text:?}: {said}");
         said
+    }
+
+    /// Waits until a stream has come to its end.
+    pub(crate) async fn closed_or_done(&mut self) {
+        self.fill(|read| read.ends_with(b"0\r\n\r\n")).await;
     }
 
     /// Waits until the server closes.
