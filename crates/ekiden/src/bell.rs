@@ -60,7 +60,12 @@ pub struct Chime {
 impl Chime {
     /// Wakes everybody who listens.
     pub fn ring(&self) {
-        self.rung.fetch_add(1, Ordering::Release);
+        self.ring_for(1);
+    }
+
+    /// The same for several things at once.
+    pub fn ring_for(&self, count: u64) {
+        self.rung.fetch_add(count, Ordering::Release);
         self.notify.notify_waiters();
     }
 

@@ -147,7 +147,7 @@ impl Route {
         Self { query, ..self }
     }
 
-    pub(crate) fn to_its_end(self) -> Self {
+    pub(crate) fn carried_to_its_end(self) -> Self {
         Self { runs: Runs::ToItsEnd, ..self }
     }
 

@@ -85,11 +85,11 @@ fn of_tasks() -> Vec<Route> {
         route!(POST, ns!("tasks"), Run, "enqueueTask", "Hands a task in", tasks::enqueue)
             .takes::<wire::NewTask>(TASK_BODY_BYTES_MAX)
             .gives_with::<wire::Enqueued>(&[201, 200])
-            .to_its_end(),
+            .carried_to_its_end(),
         route!(POST, ns!("tasks/batch"), Run, "enqueueTasks", "Hands many tasks in", tasks::enqueue_batch)
             .takes::<wire::EnqueueBatch>(BATCH_BODY_BYTES_MAX)
             .gives::<wire::EnqueueBatchAnswer>()
-            .to_its_end(),
+            .carried_to_its_end(),
         route!(GET, ns!("tasks"), Read, "listTasks", "A page of tasks", tasks::list)
             .asks(FILTER)
             .gives::<wire::TaskPage>(),
@@ -111,7 +111,7 @@ fn of_one_task() -> Vec<Route> {
         route!(POST, ns!("tasks/{id}/cancel"), Run, "cancelTask", "Ends a task", commands::cancel)
             .may_take::<wire::Cancel>(SMALL_BODY_BYTES_MAX)
             .gives::<wire::Task>()
-            .to_its_end(),
+            .carried_to_its_end(),
         route!(
             POST,
             ns!("tasks/{id}/retry"),
@@ -121,14 +121,14 @@ fn of_one_task() -> Vec<Route> {
             commands::retry
         )
         .gives::<wire::Task>()
-        .to_its_end(),
+        .carried_to_its_end(),
         route!(POST, ns!("tasks/{id}/release"), Run, "releaseTask", "Lets a held task go", commands::release)
             .gives::<wire::Task>()
-            .to_its_end(),
+            .carried_to_its_end(),
         route!(POST, ns!("tasks/{id}/answer"), Run, "answerTask", "Answers a task's question", commands::answer)
             .takes::<wire::Answer>(SMALL_BODY_BYTES_MAX)
             .gives::<wire::Task>()
-            .to_its_end(),
+            .carried_to_its_end(),
         route!(
             POST,
             ns!("tasks/{id}/progress"),
@@ -138,7 +138,7 @@ fn of_one_task() -> Vec<Route> {
             commands::progress
         )
         .takes::<wire::Progressed>(SMALL_BODY_BYTES_MAX)
-        .to_its_end(),
+        .carried_to_its_end(),
     ]
 }
 
@@ -174,7 +174,7 @@ fn of_logs() -> Vec<Route> {
         .asks(WRITE)
         .takes_octets(LOG_BODY_BYTES_MAX)
         .gives::<wire::LogAppended>()
-        .to_its_end(),
+        .carried_to_its_end(),
     ]
 }
 
@@ -197,8 +197,9 @@ fn of_runners() -> Vec<Route> {
             .gives::<wire::RunnerList>(),
         route!(PUT, ns!("runners/{id}"), Run, "beat", "A runner's sign of life", runners::beat)
             .takes::<wire::Beat>(SMALL_BODY_BYTES_MAX)
-            .to_its_end(),
-        route!(DELETE, ns!("runners/{id}"), Run, "sayGoodbye", "A runner ends cleanly", runners::goodbye).to_its_end(),
+            .carried_to_its_end(),
+        route!(DELETE, ns!("runners/{id}"), Run, "sayGoodbye", "A runner ends cleanly", runners::goodbye)
+            .carried_to_its_end(),
         route!(
             GET,
             ns!("runners/{id}/signals"),
@@ -222,10 +223,10 @@ fn of_settings() -> Vec<Route> {
             .gives::<wire::PoolSettings>(),
         route!(PUT, ns!("pools/{pool}"), Admin, "setPool", "Sets a pool", pools::set)
             .takes::<wire::PoolSettings>(SMALL_BODY_BYTES_MAX)
-            .to_its_end(),
+            .carried_to_its_end(),
         route!(POST, ns!("pools/{pool}/pause"), Admin, "pausePool", "Lets no task of a pool start", pools::pause)
             .gives::<wire::PoolSettings>()
-            .to_its_end(),
+            .carried_to_its_end(),
         route!(
             POST,
             ns!("pools/{pool}/resume"),
@@ -235,15 +236,15 @@ fn of_settings() -> Vec<Route> {
             pools::resume
         )
         .gives::<wire::PoolSettings>()
-        .to_its_end(),
+        .carried_to_its_end(),
         route!(GET, ns!("schedules"), Read, "listSchedules", "The schedules", schedules::list)
             .gives::<wire::ScheduleList>(),
         route!(PUT, ns!("schedules/{id}"), Admin, "setSchedule", "Sets a schedule", schedules::set)
             .takes::<wire::NewSchedule>(TASK_BODY_BYTES_MAX)
             .gives::<wire::Schedule>()
-            .to_its_end(),
+            .carried_to_its_end(),
         route!(DELETE, ns!("schedules/{id}"), Admin, "removeSchedule", "Removes a schedule", schedules::remove)
-            .to_its_end(),
+            .carried_to_its_end(),
     ]
 }
 
@@ -259,12 +260,12 @@ fn of_many() -> Vec<Route> {
         )
         .takes::<wire::NewSweep>(SMALL_BODY_BYTES_MAX)
         .gives_with::<wire::Started>(&[202, 200])
-        .to_its_end(),
+        .carried_to_its_end(),
         route!(GET, ns!("sweeps/{id}"), Read, "getSweep", "How far a command on many tasks is", sweeps::get)
             .gives::<wire::Sweep>(),
         route!(POST, ns!("maintain"), Run, "maintain", "Does what is due", pools::maintain)
             .gives::<wire::Maintained>()
-            .to_its_end(),
+            .carried_to_its_end(),
         route!(GET, ns!("due"), Read, "nextDue", "When the next waiting task is due", pools::due).gives::<wire::Due>(),
     ]
 }

@@ -62,7 +62,16 @@ async fn rounds(shared: &Arc<Shared>) {
                 () = shared.namespaces.found.since(&mut found) => break,
                 namespace = calls.recv() => {
                     let Some(namespace) = namespace else { return };
-                    if look_after(shared, &namespace).await < PERIOD {
+                    // Rings that came while somebody else had its turn are one.
+                    let mut rung: HashSet<Namespace> = [namespace].into_iter().collect();
+                    while let Ok(namespace) = calls.try_recv() {
+                        rung.insert(namespace);
+                    }
+                    let mut soon = PERIOD;
+                    for namespace in rung {
+                        soon = soon.min(look_after(shared, &namespace).await);
+                    }
+                    if soon < PERIOD {
                         break;
                     }
                 }

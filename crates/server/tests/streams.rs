@@ -153,3 +153,16 @@ async fn a_log_is_written_by_its_holder_and_read_along() {
     along.until("hello world").await;
     along.closed_or_done().await;
 }
+
+#[tokio::test]
+async fn the_server_does_what_is_due_by_itself() {
+    let lab = Lab::new().await;
+    let mut events = stream(&lab, EVENTS, &[]).await;
+    lab.send("PUT", "/api/v1/namespaces/n/runners/r", json!({"lease_ms": 100})).await;
+    lab.task().await;
+    assert_eq!(lab.claim(0).await.json()["tasks"].as_array().unwrap().len(), 1);
+    events.until("\"event\":\"lease_lost\"").await;
+    let sweep = json!({"action": "cancel", "filter": {"states": ["queued"]}});
+    assert_eq!(lab.post("/api/v1/namespaces/n/sweeps", sweep).await.status, 202);
+    events.until("\"state\":\"cancelled\"").await;
+}

@@ -195,10 +195,9 @@ impl Segments {
         for entry in entries {
             let entry = entry?;
             let start = entry.file_name().to_str().and_then(|name| name.strip_suffix(".log")?.parse().ok());
-            match (start, entry.metadata()) {
-                (Some(start), Ok(found)) => segments.push((start, found.len())),
-                // Somebody else's file, or one that was just dropped.
-                _ => {}
+            // Anything else is somebody else's file, or one that was just dropped.
+            if let (Some(start), Ok(found)) = (start, entry.metadata()) {
+                segments.push((start, found.len()));
             }
         }
         segments.sort_unstable();

@@ -50,8 +50,9 @@ impl StoreQueue {
         failed = failed.or(self.sweep_on(namespace, &mut done).await.err());
         failed = failed.or(self.tick(namespace, &mut done).await.err());
         failed = failed.or(self.clear_away(namespace, &mut done).await.err());
-        if done.changed + done.swept + done.ticked > 0 {
-            self.bell_of(namespace).ready.ring();
+        let ready = done.changed + done.swept + done.ticked;
+        if ready > 0 {
+            self.bell_of(namespace).ready.ring_for(ready);
         }
         match failed {
             Some(error) => Err(error),

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ekiden::{Ask, Chime, Error, HeardChime, Leased, Settlement};
+use ekiden_core::id::Namespace;
 use ekiden_wire as wire;
 
 use super::Answered;
@@ -13,6 +14,7 @@ use crate::call::Call;
 use crate::limits;
 use crate::metrics::Counted;
 use crate::query::wrong;
+use crate::room::Place;
 
 /// Gives tasks out.
 pub(crate) async fn claim(mut call: Call) -> Answered {
@@ -88,7 +90,7 @@ pub(crate) async fn settle(mut call: Call) -> Answered {
     })
 }
 
-fn noted(call: &Call) -> Result<ekiden_core::id::Namespace, Error> {
+fn noted(call: &Call) -> Result<Namespace, Error> {
     let namespace = call.namespace()?;
     call.shared.namespaces.note(&namespace);
     Ok(namespace)
@@ -105,36 +107,44 @@ async fn ask_once(call: &Call, ask: Ask) -> Result<Vec<Leased>, Error> {
 }
 
 /// Waits for something to be there. The same claim asks again, so that no repetition of it gets more than one answer.
-async fn ask_later(call: &Call, ask: Ask, wait: Duration, mut heard: HeardChime) -> Result<Vec<Leased>, Error> {
-    let (shared, queue) = (&call.shared, call.queue());
-    let bell = queue.bell(&ask.namespace);
+async fn ask_later(call: &Call, ask: Ask, wait: Duration, heard: HeardChime) -> Result<Vec<Leased>, Error> {
+    let shared = &call.shared;
     let mut deadline = pin!(tokio::time::sleep(wait));
-    let place = shared.rooms.enter(&ask);
+    let place = shared.rooms.enter(&ask, heard);
     let _counted = Counted::new(&shared.metrics.waiting);
-    let _first = tokio::select! {
-        () = shared.stop.cancelled() => return Ok(Vec::new()),
-        () = &mut deadline => return Ok(Vec::new()),
-        first = place.first() => first,
-    };
     loop {
-        let rang = has_rung(&bell.ready, heard);
-        if !rang && let Some(due) = queue.next_due(ask.namespace.clone()).await? {
-            bell.ready_at(due, shared.clock.now());
-        }
-        let now = shared.clock.now();
-        let due = bell.earliest(now).map_or(limits::LOOK_AGAIN, |due| due.since(now).as_duration());
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => return Ok(Vec::new()),
-            () = bell.ready.since(&mut heard) => {}
+            heard = worth_a_look(call, &place, &ask.namespace) => heard?,
             () = &mut deadline => return Ok(Vec::new()),
-            () = tokio::time::sleep(due.min(limits::LOOK_AGAIN)) => {}
         }
         let leased = ask_once(call, ask.clone()).await?;
         if !leased.is_empty() {
             return Ok(leased);
         }
     }
+}
+
+/// Waits to be the first of the line, and then for one ring more, for a task to be due, or for a while. The next of the line
+/// listens while this one asks.
+async fn worth_a_look(call: &Call, place: &Place<'_>, namespace: &Namespace) -> Result<(), Error> {
+    let (shared, queue) = (&call.shared, call.queue());
+    let bell = queue.bell(namespace);
+    let mut heard = place.first().await;
+    if !has_rung(&bell.ready, *heard)
+        && let Some(due) = queue.next_due(namespace.clone()).await?
+    {
+        bell.ready_at(due, shared.clock.now());
+    }
+    let now = shared.clock.now();
+    let due = bell.earliest(now).map_or(limits::LOOK_AGAIN, |due| due.since(now).as_duration());
+    tokio::select! {
+        biased;
+        () = bell.ready.one_more(&mut heard) => {}
+        () = tokio::time::sleep(due.min(limits::LOOK_AGAIN)) => {}
+    }
+    Ok(())
 }
 
 fn has_rung(chime: &Chime, heard: HeardChime) -> bool {

@@ -14,7 +14,6 @@ use crate::{docs, openapi};
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// The server is alive, whatever its store does.
-#[expect(clippy::unused_async, reason = "every handler is one")]
 pub(crate) async fn health(_: Call) -> Answered {
     Ok(answer::typed(StatusCode::OK, TEXT, "alive\n".into()))
 }
@@ -44,14 +43,12 @@ pub(crate) async fn metrics(call: Call) -> Answered {
 }
 
 /// The API's description.
-#[expect(clippy::unused_async, reason = "every handler is one")]
 pub(crate) async fn description(_: Call) -> Answered {
     let text = openapi::document();
     Ok(answer::typed(StatusCode::OK, HeaderValue::from_static("application/json"), text.into()))
 }
 
 /// The API's page.
-#[expect(clippy::unused_async, reason = "every handler is one")]
 pub(crate) async fn page(call: Call) -> Result<axum::response::Response, Error> {
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     let mut response = answer::typed(StatusCode::OK, kind, docs::page(call.language).into());
@@ -60,7 +57,6 @@ pub(crate) async fn page(call: Call) -> Result<axum::response::Response, Error> 
 }
 
 /// How the API's page looks.
-#[expect(clippy::unused_async, reason = "every handler is one")]
 pub(crate) async fn style(_: Call) -> Answered {
     Ok(answer::typed(StatusCode::OK, HeaderValue::from_static("text/css; charset=utf-8"), docs::STYLE.into()))
 }
