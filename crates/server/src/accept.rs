@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::front::Front;
 use crate::limits;
 use crate::shared::Shared;
+use crate::watched::{Busy, Watched};
 
 /// What somebody hears for whom there is no connection left.
 const BUSY: &[u8] =
@@ -63,15 +64,23 @@ pub(crate) async fn accept(listener: TcpListener, front: Arc<Front>, shared: &Ar
 async fn converse(stream: TcpStream, front: Arc<Front>, shared: &Arc<Shared>) {
     // Answers are written whole; waiting for more to send would only delay them.
     let _ = stream.set_nodelay(true);
+    let busy = Busy::default();
+    let stream = Watched::new(stream, busy.clone(), shared.options.headers_within);
     let service = service_fn(move |request| {
-        let front = front.clone();
-        async move { Ok::<_, Infallible>(front.receive(request).await) }
+        let (front, busy) = (front.clone(), busy.clone());
+        busy.set(true);
+        async move {
+            let response = front.receive(request).await;
+            busy.set(false);
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(shared.options.headers_within)
+        // It counts from the end of the request before, so this is the longest rest; headers that stop are seen by the stream.
+        .header_read_timeout(shared.options.rests_for)
         .max_buf_size(limits::BUFFER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(stream, service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -25,6 +25,7 @@ mod shared;
 mod stream;
 mod token;
 mod upkeep;
+mod watched;
 
 pub use access::Scope;
 pub use events::Events;

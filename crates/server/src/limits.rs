@@ -8,8 +8,11 @@ pub const CONNECTIONS_MAX: usize = 4_096;
 /// 256 streams: each is a connection that stays, and the rest must remain for requests.
 pub const STREAMS_MAX: usize = 256;
 
-/// 30 s: how long a connection may take for the headers of a request, and how long it may rest between two.
-pub const HEADERS_WITHIN: Duration = Duration::from_secs(30);
+/// 10 s: how long the headers of a request may take, once they have begun. They fit a few packets.
+pub const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// 75 s: how long a connection may rest between two requests; longer than clients that keep theirs for a minute.
+pub const RESTS_FOR: Duration = Duration::from_secs(75);
 
 /// 30 s: how long a body may take to arrive.
 pub const BODY_WITHIN: Duration = Duration::from_secs(30);

@@ -149,7 +149,14 @@ impl ServerBuilder {
         self
     }
 
-    /// How long a connection may take for the headers of a request, and rest between two.
+    /// How long a connection may rest between two requests, or before the first.
+    #[must_use]
+    pub fn rests_for(mut self, limit: Duration) -> Self {
+        self.options.rests_for = limit;
+        self
+    }
+
+    /// How long the headers of a request may take, once they have begun.
     #[must_use]
     pub fn headers_within(mut self, limit: Duration) -> Self {
         self.options.headers_within = limit;

@@ -44,6 +44,7 @@ pub(crate) struct Shared {
 pub(crate) struct Options {
     pub(crate) hosts: Vec<String>,
     pub(crate) headers_within: Duration,
+    pub(crate) rests_for: Duration,
     pub(crate) body_within: Duration,
     pub(crate) finish_within: Duration,
     pub(crate) connections_max: usize,
@@ -55,6 +56,7 @@ impl Default for Options {
         Self {
             hosts: Vec::new(),
             headers_within: limits::HEADERS_WITHIN,
+            rests_for: limits::RESTS_FOR,
             body_within: limits::BODY_WITHIN,
             finish_within: limits::FINISH_WITHIN,
             connections_max: limits::CONNECTIONS_MAX,

@@ -169,8 +169,6 @@ async fn headers_and_bodies_that_do_not_come_are_not_waited_for() {
     let mut half = lab.connect().await;
     half.send(b"GET /health HTTP/1.1\r\nhost: ").await;
     half.closed().await;
-    let mut silent = lab.connect().await;
-    silent.closed().await;
     let mut slow = lab.connect().await;
     slow.request(&lab, "POST", TASKS, &[JSON, ("content-length", "100")], b"{").await;
     let reply = slow.reply().await;
@@ -187,4 +185,22 @@ async fn connections_beyond_the_maximum_are_turned_away() {
     assert_eq!(second.head().await.status, 503);
     first.request(&lab, "GET", "/health", &[], b"").await;
     assert_eq!(first.reply().await.status, 200, "who is in stays in");
+}
+
+#[tokio::test]
+async fn a_connection_may_rest_between_requests_but_not_for_ever() {
+    let moment = Duration::from_millis(50);
+    let lab = Lab::with(|builder| builder.headers_within(moment)).await;
+    let mut wire = lab.connect().await;
+    for _ in 0..3 {
+        wire.request(&lab, "GET", "/health", &[], b"").await;
+        assert_eq!(wire.reply().await.status, 200);
+        tokio::time::sleep(2 * moment).await;
+    }
+    let lab = Lab::with(|builder| builder.rests_for(moment)).await;
+    lab.connect().await.closed().await;
+    let mut wire = lab.connect().await;
+    wire.request(&lab, "GET", "/health", &[], b"").await;
+    assert_eq!(wire.reply().await.status, 200);
+    wire.closed().await;
 }

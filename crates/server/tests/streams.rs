@@ -5,7 +5,8 @@ mod lab;
 
 use std::sync::Arc;
 
-use ekiden::FolderLogs;
+use ekiden::core::{Namespace, TaskId};
+use ekiden::{AttemptRef, FolderLogs, Logs as _, TaskRef};
 use lab::{Lab, Wire};
 use serde_json::{Value, json};
 
@@ -165,4 +166,32 @@ async fn the_server_does_what_is_due_by_itself() {
     let sweep = json!({"action": "cancel", "filter": {"states": ["queued"]}});
     assert_eq!(lab.post("/api/v1/namespaces/n/sweeps", sweep).await.status, 202);
     events.until("\"state\":\"cancelled\"").await;
+}
+
+#[tokio::test]
+async fn a_reader_that_is_too_slow_is_told_how_much_it_missed() {
+    let lab = Lab::new().await;
+    let mut events = stream(&lab, EVENTS, &[]).await;
+    let client = lab.ekiden.namespace("n").unwrap();
+    // More than the ring keeps and the sockets hold, while nobody reads.
+    for _ in 0..100 {
+        let tasks = (0..1_000).map(|_| client.enqueue_raw("k", "text/plain", ""));
+        assert!(client.enqueue_all(tasks).await.iter().all(Result::is_ok));
+    }
+    let said = events.until("event: reset").await;
+    let (_, _, reset) = told(&said).into_iter().find(|(name, ..)| name == "reset").unwrap();
+    assert_eq!(reset["reason_code"], "TOO_SLOW");
+    assert!(reset["missed"].as_u64().unwrap() > 0, "{reset}");
+}
+
+#[tokio::test]
+async fn logs_of_tasks_that_are_gone_go_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = Arc::new(FolderLogs::at(folder.path().join("logs")));
+    let task = TaskRef { namespace: Namespace::new("n").unwrap(), id: TaskId::new("gone").unwrap() };
+    let attempt = AttemptRef { task, execution_no: 1 };
+    logs.append(attempt.clone(), 0, "left".into()).await.unwrap();
+    let _lab = Lab::with(|builder| builder.logs(logs.clone())).await;
+    let gone = async { while logs.read(attempt.clone(), 0, 9).await.is_ok() {} };
+    lab::within(gone).await;
 }
