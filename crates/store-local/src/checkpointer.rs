@@ -58,8 +58,14 @@ fn rest(shared: &Shared) -> bool {
             return true;
         }
         // Without room for the reserve nothing new comes in that would be a reason to look for room again.
-        if waited && (desk.is_checkpoint_due() || shared.is_checkpoint_full.load(Ordering::Relaxed)) {
+        let is_due = desk.is_checkpoint_due() || shared.is_checkpoint_full.load(Ordering::Relaxed);
+        if waited && is_due {
             return true;
+        }
+        if !is_due && !shared.spares.is_wanting() {
+            desk = shared.sleep_till_change(desk);
+            waited = false;
+            continue;
         }
         desk = shared.wait_for_upkeep(desk, shared.options.checkpoint_every);
         waited = true;

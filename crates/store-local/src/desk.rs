@@ -48,6 +48,8 @@ pub(crate) struct Desk {
     snapshot: Option<Arc<Snapshot>>,
     /// Rises whenever something may have left the index.
     pub(crate) generation: u64,
+    /// Whether the checkpointer sleeps until there is something to write.
+    pub(crate) is_upkeep_asleep: bool,
     pub(crate) status: Status,
 }
 
@@ -101,6 +103,7 @@ impl Desk {
             changes_bytes,
             writing: None,
             visitors: Vec::new(),
+            is_upkeep_asleep: false,
             newest: known.clone(),
             known,
             snapshot: None,

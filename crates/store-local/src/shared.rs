@@ -94,6 +94,14 @@ impl Shared {
         self.upkeep.wait_timeout(desk, most).unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// The same for as long as nothing changes: a store that nobody uses costs no processor time.
+    pub(crate) fn sleep_till_change<'a>(&self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
+        desk.is_upkeep_asleep = true;
+        let mut desk = self.upkeep.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        desk.is_upkeep_asleep = false;
+        desk
+    }
+
     pub(crate) fn want_upkeep(&self) {
         self.upkeep.notify_all();
     }
@@ -157,7 +165,8 @@ impl Shared {
         if was_idle && !desk.is_idle() {
             self.work.notify_one();
         }
-        if desk.is_checkpoint_wanted(&self.options) {
+        if desk.is_checkpoint_wanted(&self.options) || desk.is_upkeep_asleep && desk.is_checkpoint_due() {
+            desk.is_upkeep_asleep = false;
             self.upkeep.notify_one();
         }
         Ok((outcomes, wait))
