@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 const BYTES_MAX: u64 = 4 * 1024;
 
 /// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(Debug))]
 pub(crate) struct Endpoint {
     /// Its address.
     pub(crate) url: String,
@@ -19,6 +20,9 @@ pub(crate) struct Endpoint {
     pub(crate) pid: u32,
     /// Its version.
     pub(crate) version: String,
+    /// The token of whoever started it, who is whoever may read this file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
 }
 
 /// The file, for as long as the server runs.
@@ -69,7 +73,7 @@ mod tests {
     fn an_endpoint_is_there_while_it_is_posted_and_garbage_is_none() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Endpoint::read(folder.path()), None);
-        let endpoint = Endpoint { url: "http://127.0.0.1:1".to_owned(), pid: 1, version: "0".to_owned() };
+        let endpoint = Endpoint { url: "http://127.0.0.1:1".to_owned(), pid: 1, version: "0".to_owned(), token: None };
         let posted = endpoint.post(folder.path()).unwrap();
         assert_eq!(Endpoint::read(folder.path()), Some(endpoint));
         drop(posted);

@@ -51,7 +51,7 @@ async fn open(url: &str, token: Option<&str>, missing: Missing) -> Result<Ekiden
         Ok(store) => Ok(Ekiden::builder(store).build()),
         // Another process has it; if that is a server, it says where.
         Err(error) if error.code() == ReasonCode::StoreInUse => match owner(&address) {
-            Some(endpoint) => Ekiden::connect(&endpoint.url, token).await,
+            Some(endpoint) => Ekiden::connect(&endpoint.url, token.or(endpoint.token.as_deref())).await,
             None => Err(error),
         },
         Err(error) => Err(error),

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use ekiden::Ekiden;
 use ekiden::core::{ReasonCode, Refusal};
 use ekiden::store::Address;
+use ekiden::{Ekiden, FolderLogs};
 use ekiden_server::{Events, Server, Tokens};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -64,7 +64,7 @@ async fn serve(config: &Config, lang: Lang) -> Outcome<ExitCode> {
     };
     let url = format!("http://{}", server.local_addr());
     let posted = match &address {
-        Address::Local(folder) => Some(endpoint(&url).post(folder)?),
+        Address::Local(folder) => Some(endpoint(&url, server.owner_token()).post(folder)?),
         _ => None,
     };
     say(&greeting(&url, &address, lang));
@@ -92,7 +92,7 @@ async fn listen(config: &Config, ekiden: &Ekiden, events: Arc<Events>, folder: O
         builder = builder.host(host);
     }
     if let Some(folder) = folder {
-        builder = builder.tokens(Tokens::at(folder));
+        builder = builder.tokens(Tokens::at(folder)).logs(Arc::new(FolderLogs::at(folder.join("attempt-logs"))));
     }
     Ok(builder.bind(listen_address(config)?).await.map_err(ekiden::Error::from)?)
 }
@@ -112,8 +112,13 @@ fn listen_address(config: &Config) -> Result<SocketAddr, ekiden::Error> {
     Ok(found.ok_or_else(|| config.wrong("serve.listen", "a host and a port, as in 127.0.0.1:7707"))?)
 }
 
-fn endpoint(url: &str) -> Endpoint {
-    Endpoint { url: url.to_owned(), pid: std::process::id(), version: env!("CARGO_PKG_VERSION").to_owned() }
+fn endpoint(url: &str, token: &str) -> Endpoint {
+    Endpoint {
+        url: url.to_owned(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        token: Some(token.to_owned()),
+    }
 }
 
 fn greeting(url: &str, address: &Address, lang: Lang) -> String {

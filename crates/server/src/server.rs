@@ -21,7 +21,7 @@ use crate::namespaces::Namespaces;
 use crate::room::Rooms;
 use crate::routes;
 use crate::shared::{Ids, Options, Shared};
-use crate::token::{Desk, Tokens};
+use crate::token::{Desk, Tokens, draw};
 use crate::upkeep;
 
 /// Who does what is due in the namespaces of a server.
@@ -53,6 +53,7 @@ pub struct Server {
     front: Arc<Front>,
     shared: Arc<Shared>,
     upkeep: Upkeep,
+    owner_token: String,
 }
 
 impl Server {
@@ -73,6 +74,11 @@ impl Server {
     /// Where it listens.
     pub const fn local_addr(&self) -> SocketAddr {
         self.bound
+    }
+
+    /// A token that allows everything for as long as this server runs, for whoever started it. It is kept nowhere.
+    pub fn owner_token(&self) -> &str {
+        &self.owner_token
     }
 
     /// Answers until `shutdown` comes: then accepts nothing more, ends streams with a last event, lets waiting claims go,
@@ -205,6 +211,7 @@ impl ServerBuilder {
         let bound = listener.local_addr().map_err(failed)?;
         self.check(bound)?;
         let Self { queue, events, clock, entropy, tokens, logs, upkeep, options } = self;
+        let owner_token = draw()?;
         let guard = Guard::new(bound, &options.hosts);
         let shared = Arc::new(Shared {
             queue,
@@ -213,7 +220,7 @@ impl ServerBuilder {
             events,
             logs,
             logged: Chime::default(),
-            tokens: Desk::new(tokens, !bound.ip().is_loopback()),
+            tokens: Desk::new(tokens, !bound.ip().is_loopback()).with_owner(&owner_token),
             metrics: Metrics::new(),
             rooms: Rooms::default(),
             namespaces: Namespaces::default(),
@@ -223,7 +230,7 @@ impl ServerBuilder {
             options,
         });
         let front = Arc::new(Front::new(shared.clone(), guard, routes::all()));
-        Ok(Server { listener, bound, front, shared, upkeep })
+        Ok(Server { listener, bound, front, shared, upkeep, owner_token })
     }
 
     /// An address that others can reach needs tokens.

@@ -11,6 +11,11 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
         command.env_remove(variable);
     }
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_str().is_some_and(|name| name.starts_with("EKIDEN_")) {
+            command.env_remove(variable);
+        }
+    }
     command.args(arguments).env("LC_ALL", "C").env("TERM", "xterm-256color");
     command
 }
