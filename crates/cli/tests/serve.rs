@@ -110,7 +110,7 @@ fn once_there_is_a_token_others_need_one_and_the_owner_of_the_folder_does_not() 
     assert!(served.printed(&["token", "list"]).starts_with("ci\tread\tdefault\t"));
     assert!(!served.printed(&["token", "list", "-o", "json"]).contains("sha256"));
     // The server looks at most once a second.
-    while !served.get("/api/v1/namespaces", "").contains("401") {
+    while !served.get("/api/v1/namespaces", "").contains("TOKEN_MISSING") {
         std::thread::yield_now();
     }
     assert!(served.get("/api/v1/namespaces/default/tasks", &token).contains("200 OK"));
@@ -125,7 +125,7 @@ fn once_there_is_a_token_others_need_one_and_the_owner_of_the_folder_does_not() 
     assert!(text(&refused.stderr).contains("SCOPE_MISSING"), "{}", text(&refused.stderr));
     assert!(text(&elsewhere("ekd_wrong").stderr).contains("TOKEN_INVALID"));
     served.printed(&["token", "revoke", "ci"]);
-    while !served.get("/api/v1/namespaces/default/tasks", &token).contains("401") {
+    while !served.get("/api/v1/namespaces/default/tasks", &token).contains("TOKEN_INVALID") {
         std::thread::yield_now();
     }
 }
