@@ -13,15 +13,18 @@ pub mod fleet;
 mod history;
 mod laws;
 mod recorded;
+mod recorded_queue;
 pub mod rig;
 mod severed;
 mod shuffled;
 mod timeline;
+pub mod traffic;
 pub mod workload;
 
 pub use checker::{Law, Violation, check, verdict};
 pub use facts::{Ack, Call, EnqueueFacts, FinalState, FinalTask, Grant, Note, Reply};
 pub use history::{Client, History, Line, Pending, Recorder, What};
 pub use recorded::Recorded;
+pub use recorded_queue::{RecordedQueue, taken_away};
 pub use severed::{Line as StoreLine, Severed};
 pub use shuffled::Shuffled;

@@ -44,12 +44,22 @@ impl Program {
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// A child ended, or never came so far.
 #[derive(Clone, Debug)]
 pub struct Ended {
     why: String,
+}
+
+impl Ended {
+    pub(super) fn because(why: impl ToString) -> Self {
+        Self { why: why.to_string() }
+    }
 }
 
 impl fmt::Display for Ended {
