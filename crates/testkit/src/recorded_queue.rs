@@ -103,7 +103,8 @@ pub fn taken_away<'a>(records: impl IntoIterator<Item = &'a TaskRecord>, process
     let mut lines: Vec<Line> = Vec::new();
     let mut add = |at: Timestamp, task: &TaskRecord, token| {
         let n = u64::try_from(lines.len()).unwrap_or(u64::MAX);
-        let line = |n, what| Line { at: at.as_millis(), process: process.clone(), n, client: client.clone(), op: n, what };
+        let line =
+            |n, what| Line { at: at.as_millis(), process: process.clone(), n, client: client.clone(), op: n, what };
         lines.push(line(n, What::Invoke(Call::LeaseLost { task: task.id.clone(), token })));
     };
     for record in records {

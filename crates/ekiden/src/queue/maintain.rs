@@ -124,6 +124,7 @@ impl StoreQueue {
                 if self.each(vec![plan]).await?.is_empty() {
                     continue;
                 }
+                locked(&self.beats).remove(&runner.id);
                 if runner.status == RunnerStatus::Running {
                     tracing::warn!(runner_id = runner.id.as_str(), "runner declared dead");
                 }
@@ -136,7 +137,7 @@ impl StoreQueue {
     /// A runner whose beats pass through this process is alive, whatever the wall clock says: it may have jumped.
     fn beats_here(&self, runner: &Runner) -> bool {
         let Some(beat) = locked(&self.beats).get(&runner.id).copied() else { return false };
-        self.clock.monotonic().saturating_sub(beat) < runner.lease.as_duration()
+        self.clock.monotonic().saturating_sub(beat.at) < runner.lease.as_duration()
     }
 
     async fn take_back(&self, runner_key: &Key, runner: &RunnerId, done: &mut Maintained) -> Result<()> {

@@ -69,7 +69,7 @@ pub async fn a_late_settlement_counts_until_somebody_takes_the_task(lab: Lab) {
     lab.succeed(&leased).await;
     let record = lab.get("a").await;
     assert_eq!((record.outcomes.succeeded, record.outcomes.lost), (1, 0), "the late word replaces the loss");
-    lab.nothing_to_take().await;
+    assert!(lab.given(Ask { holder: runner_id("runner-2"), ..lab.ask(1) }).await.is_empty());
 }
 
 /// R19
@@ -129,6 +129,16 @@ pub async fn a_dead_incarnations_beat_is_refused(lab: Lab) {
     lab.lose_runner().await;
     assert_eq!(code(lab.queue.beat(lab.runner(RUNNER)).await), ReasonCode::RunnerDead);
     lab.beat("runner-1b").await;
+}
+
+/// R19
+pub async fn a_dead_runner_is_given_nothing(lab: Lab) {
+    lab.lose_runner().await;
+    lab.add(lab.plain("a")).await;
+    assert_eq!(code(lab.queue.dequeue_ready(lab.ask(1)).await), ReasonCode::RunnerDead);
+    let answer = lab.queue.settle(Vec::new(), Some(lab.ask(1))).await;
+    assert_eq!(code(answer.leased), ReasonCode::RunnerDead);
+    assert_eq!(lab.state("a").await, TaskState::Queued, "nobody would ever look for what a dead runner holds");
 }
 
 /// R17
@@ -216,5 +226,5 @@ pub async fn a_lost_snooze_or_question_may_still_be_said_late(lab: Lab) {
     lab.lose_runner().await;
     let settled = lab.settle(&leased, Verdict::Snoozed(Millis::from_secs(60))).await.expect("nobody took it since");
     assert_eq!(settled.next_run_at, Some(lab.now() + Millis::from_secs(60)));
-    lab.nothing_to_take().await;
+    assert!(lab.given(Ask { holder: runner_id("runner-2"), ..lab.ask(1) }).await.is_empty());
 }

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::process::{Ended, Program};
 use super::scratch::Scratch;
-use super::served::{Port, Served};
 use super::series::Plan;
+use super::served::{Port, Served};
 use super::tally::Tally;
 use crate::checker::check;
 use crate::history::Recorder;
@@ -54,13 +54,7 @@ pub fn server_kills(program: &Program, disk: Disk, plan: &Plan) -> Result<Tally,
     Ok(tally.end())
 }
 
-async fn one_series(
-    program: &Program,
-    disk: Disk,
-    plan: &Plan,
-    seed: u64,
-    tally: &mut Tally,
-) -> Result<(), Ended> {
+async fn one_series(program: &Program, disk: Disk, plan: &Plan, seed: u64, tally: &mut Tally) -> Result<(), Ended> {
     let mut scratch = Scratch::new().map_err(Ended::because)?;
     scratch.set_kept(true);
     let folder = scratch.path().join("store");

@@ -231,9 +231,7 @@ impl Worker {
             Verdict::Succeeded(result) if self.entropy.chance(30) => {
                 self.queue.mark_succeeded(lease.clone(), result).await
             }
-            Verdict::Failed(failure) if self.entropy.chance(30) => {
-                self.queue.mark_failed(lease.clone(), failure).await
-            }
+            Verdict::Failed(failure) if self.entropy.chance(30) => self.queue.mark_failed(lease.clone(), failure).await,
             verdict => {
                 let then = if self.entropy.chance(40) && self.is_fresh().await { Some(self.ask(1)) } else { None };
                 let settlement = Settlement { id: self.op(), lease: lease.clone(), verdict };

@@ -1,10 +1,11 @@
 //! The end of the load: everything that still can happen happens. Held tasks are released, questions answered, silent runners
 //! declared dead, and a last runner takes what is left, until nothing moves any more. Then everything is read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden::core::{Millis, TaskFilter, Token};
+use ekiden::core::{Millis, TaskFilter, TaskId, Token};
 use ekiden::store::{Clock, SystemClock, TaskQuery};
 use ekiden::{Queue, TaskRecord, TaskState};
 
@@ -36,7 +37,7 @@ pub(super) async fn come_to_rest(traffic: &Arc<Traffic>, queue: Arc<dyn Queue>) 
         let _ = queue.maintain(namespace()).await;
         let records = every_task(&*queue).await.expect("a queue that is not disturbed any more answers");
         help(&*queue, &records).await;
-        if late(begin) || (!worked && records.iter().all(at_rest)) {
+        if late(begin) || (!worked && at_rest(&records)) {
             break records;
         }
         tokio::time::sleep(PERIOD).await;
@@ -67,10 +68,14 @@ async fn help(queue: &dyn Queue, records: &[TaskRecord]) {
     }
 }
 
-/// Ended with all its attempts, or blocked for good.
-fn at_rest(task: &TaskRecord) -> bool {
-    let ended = task.state.is_final() && task.runner.is_none();
-    ended || (task.state == TaskState::Blocked && task.reason.is_some())
+/// Whether everything has ended with all its attempts, or is blocked for good, by itself or behind one that is.
+fn at_rest(tasks: &[TaskRecord]) -> bool {
+    let blocked: BTreeSet<&TaskId> =
+        tasks.iter().filter(|task| task.state == TaskState::Blocked).map(|task| &task.id).collect();
+    tasks.iter().all(|task| match task.state {
+        TaskState::Blocked => task.reason.is_some() || task.waits_for.iter().any(|parent| blocked.contains(parent)),
+        state => state.is_final() && task.runner.is_none(),
+    })
 }
 
 /// Writes down everything that is there.

@@ -2,8 +2,8 @@
 //! so that the records at the end tell everything.
 
 use ekiden::core::{
-    Hold, IdempotencyKey, Keep, Kind, LaneKey, LaneSpec, Millis, OnParentFailure, OpId, PoolName, Priority, RetryPolicy,
-    Start, TaskEnvelope, TaskId, Unique, UniqueHold, UniqueKey,
+    Hold, IdempotencyKey, Keep, Kind, LaneKey, LaneSpec, Millis, OnParentFailure, OpId, PoolName, Priority,
+    RetryPolicy, Start, TaskEnvelope, TaskId, Unique, UniqueHold, UniqueKey,
 };
 use ekiden::store::Entropy;
 use ekiden::{NewTask, When, Wishes};
