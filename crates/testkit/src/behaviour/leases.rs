@@ -1,6 +1,6 @@
 //! Leases and runners: a lease lives as long as its runner beats, and who lost one changes nothing.
 
-use ekiden::core::{Millis, Outcome, ReasonCode, Runner, RunnerStatus, Token};
+use ekiden::core::{Millis, Outcome, ReasonCode, Runner, RunnerStatus, Timestamp, Token};
 use ekiden::{Ask, NewTask, TaskState, Verdict, Wishes};
 
 use super::lab::{Lab, RUNNER, code, failure, runner_id};
@@ -129,6 +129,16 @@ pub async fn a_dead_incarnations_beat_is_refused(lab: Lab) {
     lab.lose_runner().await;
     assert_eq!(code(lab.queue.beat(lab.runner(RUNNER)).await), ReasonCode::RunnerDead);
     lab.beat("runner-1b").await;
+}
+
+/// R19
+pub async fn maintenance_says_when_a_silent_runner_is_dead(lab: Lab) {
+    lab.beat(RUNNER).await;
+    let dead_at = lab.now() + lab.runner(RUNNER).lease;
+    let next = async || lab.queue.maintain(lab.namespace()).await.expect("maintenance is safe at any time").next_tick;
+    assert_eq!(next().await, None, "that is not soon");
+    lab.pass_until(Timestamp::from_millis(dead_at.as_millis() - 1_500));
+    assert_eq!(next().await, Some(dead_at));
 }
 
 /// R19
