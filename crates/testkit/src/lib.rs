@@ -12,6 +12,7 @@ mod facts;
 pub mod fleet;
 mod history;
 mod laws;
+pub mod mutator;
 mod recorded;
 mod recorded_queue;
 pub mod rig;

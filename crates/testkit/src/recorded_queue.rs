@@ -101,19 +101,21 @@ fn facts(task: &NewTask, op: OpId) -> Call {
 pub fn taken_away<'a>(records: impl IntoIterator<Item = &'a TaskRecord>, process: &str) -> Vec<Line> {
     let (process, client): (Arc<str>, Arc<str>) = (Arc::from(process), Arc::from("maintenance"));
     let mut lines: Vec<Line> = Vec::new();
-    let mut add = |at: Timestamp, task: &TaskRecord, token| {
+    let mut add = |at: Timestamp, op: Option<u64>, what| {
         let n = u64::try_from(lines.len()).unwrap_or(u64::MAX);
-        let line =
-            |n, what| Line { at: at.as_millis(), process: process.clone(), n, client: client.clone(), op: n, what };
-        lines.push(line(n, What::Invoke(Call::LeaseLost { task: task.id.clone(), token })));
+        let (process, client) = (process.clone(), client.clone());
+        lines.push(Line { at: at.as_millis(), process, n, client, op: op.unwrap_or(n), what });
+        n
     };
+    let lost = |task: &TaskRecord, token| What::Invoke(Call::LeaseLost { task: task.id.clone(), token });
     for record in records {
         for line in record.history.iter().filter(|line| line.event == EventName::LeaseLost) {
-            add(line.at, record, Some(Token(line.execution_no)));
+            let op = add(line.at, None, lost(record, Some(Token(line.execution_no))));
+            add(line.at, Some(op), What::Ok(Reply::Done(Ack::Fresh)));
         }
         if record.history.len() >= limits::HISTORY_LINES_MAX {
             // What went before is not kept: any lease of it may have been lost at any time.
-            add(record.created_at, record, None);
+            add(record.created_at, None, lost(record, None));
         }
     }
     lines

@@ -163,7 +163,6 @@ async fn all_kills(
     }
     let (history, last) = rig.judge().await?;
     tally.count(&history);
-    tally.leases_lost += history.lines().iter().filter(|line| &*line.process == "server").count();
     tally.tasks += last.tasks.len();
     tally.seeds.push(plan.seed);
     tally.violations = check(&history, &last);

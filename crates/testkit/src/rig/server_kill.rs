@@ -97,7 +97,6 @@ async fn one_series(program: &Program, disk: Disk, plan: &Plan, seed: u64, tally
     }
     let (history, last) = traffic.come_to_rest(onlooker).await;
     tally.count(&history);
-    tally.leases_lost += history.lines().iter().filter(|line| &*line.process == "server").count();
     tally.tasks += last.tasks.len();
     tally.seeds.push(seed);
     let violations = check(&history, &last);
