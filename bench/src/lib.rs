@@ -5,6 +5,7 @@
 
 pub mod apart;
 pub mod arguments;
+pub mod crowd;
 pub mod ledger;
 pub mod lines;
 pub mod machine;

@@ -4,6 +4,7 @@
 
 mod bench;
 mod command;
+mod fuzzer;
 mod layers;
 mod repo;
 mod report;

@@ -1,7 +1,8 @@
-//! `cargo xtask setup`: makes sure that the pinned toolchain, its components, the test runner and the programs of the fault
-//! rigs are there, and installs what is not. Asks four programs for their version when all is well, so `test` can call it every time.
+//! `cargo xtask setup`: makes sure that the pinned toolchain, its components, the test runner, the OpenAPI fuzzer and the programs of the fault
+//! rigs are there, and installs what is not. Asks five programs for their version when all is well, so `test` can call it every time.
 
 use crate::command;
+use crate::fuzzer;
 use crate::repo;
 use crate::report::Failure;
 use crate::rigs;
@@ -24,7 +25,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     component("rustfmt", &["fmt", "--version"], channel)?;
     component("clippy", &["clippy", "--version"], channel)?;
     nextest()?;
-    rigs::setup()
+    rigs::setup()?;
+    fuzzer::setup()
 }
 
 /// The pinned version: the value of the first `channel = "…"` line.

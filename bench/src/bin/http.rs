@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_bench::Outcome;
 use ekiden_bench::arguments::{Arguments, USAGE};
+use ekiden_bench::crowd::{self, Crowd};
 use ekiden_bench::lines::{Acks, Beanstalkd, Ekiden, Line, Redis};
 use ekiden_bench::machine::Machine;
 use ekiden_bench::report::{Figure, Report};
@@ -28,10 +29,24 @@ struct Effort {
     starts: usize,
     /// How long an idle server is watched.
     idle: Duration,
+    /// Requests that are timed one after another, with a crowd around and without.
+    requests: usize,
 }
 
-const FULL: Effort = Effort { rounds: 5, jobs: [20_000, 40_000, 100_000], starts: 500, idle: Duration::from_secs(20) };
-const QUICK: Effort = Effort { rounds: 1, jobs: [2_000, 4_000, 10_000], starts: 100, idle: Duration::from_secs(3) };
+const FULL: Effort =
+    Effort { rounds: 5, jobs: [20_000, 40_000, 100_000], starts: 500, idle: Duration::from_secs(20), requests: 2_000 };
+const QUICK: Effort =
+    Effort { rounds: 1, jobs: [2_000, 4_000, 10_000], starts: 100, idle: Duration::from_secs(3), requests: 500 };
+
+/// The server with nobody else there.
+const ALONE: &str = "the same server, alone";
+
+/// Who is there beside the one whose requests are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Around {
+    Nobody,
+    Crowd,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
@@ -113,6 +128,11 @@ impl Bench {
             .push(Figure::new("start.p50", p50, "µs").beside(REDIS, p50_redis).held_to("≤ 2", p50 <= 2.0 * p50_redis));
         figures.push(Figure::new("start.p99", p99, "µs").beside(REDIS, p99_redis));
 
+        let [alone, crowded] = self.crowded()?;
+        figures.push(
+            Figure::new("crowded.p99", crowded, "µs").beside(ALONE, alone).held_to("≤ 2", crowded <= 2.0 * alone),
+        );
+
         let wakeups = self.idle()?;
         figures.push(Figure::new("idle.wakeups", wakeups, "a second").held_to("< 5", wakeups < 5.0));
         Ok(figures)
@@ -143,6 +163,26 @@ impl Bench {
             start_micros(&*start(who, &self.program)?, self.effort.starts)
         })?;
         tries.try_into().map_err(|_| "as many answers as contenders".into())
+    }
+
+    /// The 99th percentile of a request in microseconds: alone, and with a crowd around.
+    fn crowded(&self) -> Outcome<[f64; 2]> {
+        crowd::make_room()?;
+        let tries = interleave(self.effort.rounds, &[Around::Nobody, Around::Crowd], |around| {
+            eprintln!("measuring crowded.p99 with {around:?} …");
+            let server = Ekiden::start(&self.program)?;
+            let crowd = match around {
+                Around::Nobody => None,
+                Around::Crowd => Some(Crowd::gather(server.address())?),
+            };
+            let p99 = request_micros(&server, self.effort.requests)?;
+            if crowd.as_ref().is_some_and(|crowd| crowd.still_there() < crowd::SLOW) {
+                return Err("the crowd was gone before the end of the try".into());
+            }
+            Ok(p99)
+        })?;
+        let medians: Vec<f64> = tries.iter().map(|tries| median(tries)).collect();
+        medians.try_into().map_err(|_| "as many answers as contenders".into())
     }
 
     /// How often any thread of an idle server wakes by itself.
@@ -261,6 +301,19 @@ fn start_micros(line: &dyn Line, jobs: usize) -> Outcome<(f64, f64)> {
         taking.join().map_err(|_| "a thread panicked")?
     })?;
     Ok((percentile(&waits, 50), percentile(&waits, 99)))
+}
+
+/// Microseconds that the slowest percent of enqueues takes at least, one after another on one connection.
+fn request_micros(line: &dyn Line, requests: usize) -> Outcome<f64> {
+    let mut producer = line.producer()?;
+    let mut waits = Vec::with_capacity(requests);
+    for number in 0..requests {
+        let job = [job(number)];
+        let began = Instant::now();
+        producer.put(&job)?;
+        waits.push(began.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(percentile(&waits, 99))
 }
 
 fn number_of(job: &[u8]) -> Option<usize> {

@@ -49,6 +49,11 @@ impl Ekiden {
         Ok(Self { server })
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.server.address
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.server.pid()

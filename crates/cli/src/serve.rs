@@ -11,6 +11,7 @@ use ekiden::core::{ReasonCode, Refusal};
 use ekiden::store::Address;
 use ekiden::{Ekiden, FolderLogs};
 use ekiden_server::{Events, Server, Tokens};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Config;
@@ -19,6 +20,9 @@ use crate::language::Lang;
 use crate::say;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// 16,384 files: every connection that the server takes, and the store's and whatever else is open with room to spare.
+const FILES: u64 = 16_384;
 
 /// Flags of the command; each is a setting, see `ekiden config show`.
 #[derive(Args)]
@@ -37,6 +41,7 @@ pub(crate) struct Serve {
 /// Serves until it is interrupted.
 pub(crate) fn run(config: &Config, lang: Lang) -> Outcome<ExitCode> {
     start_logging(config)?;
+    make_room_for_connections();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(config, lang))
 }
@@ -136,6 +141,19 @@ fn greeting(url: &str, address: &Address, lang: Lang) -> String {
 fn notify(states: &[sd_notify::NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot tell the service manager");
+    }
+}
+
+/// Raises the soft limit of open files, which many shells and services leave at 1,024: every connection is one, and a crowd
+/// that says nothing would keep everybody else out until its time is over. Where it cannot be raised there is room for fewer.
+fn make_room_for_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(FILES, |maximum| maximum.min(FILES));
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit }) {
+        tracing::warn!(%error, wanted, "cannot raise the limit of open files");
     }
 }
 

@@ -50,6 +50,12 @@ impl Error {
         Self { happened, ..self }
     }
 
+    /// The same, of something that may have happened all the same.
+    #[cfg(feature = "http")]
+    pub(crate) fn in_doubt(self) -> Self {
+        Self { happened: Happened::Unknown, ..self }
+    }
+
     /// An error that another process told of.
     #[cfg(feature = "wire")]
     pub(crate) const fn told(refusal: Refusal, happened: Happened, retryable: bool) -> Self {

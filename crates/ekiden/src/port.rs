@@ -452,7 +452,7 @@ pub struct Maintained {
     pub removed: u64,
     /// Whether there was more to do than one round does.
     pub more: bool,
-    /// When a schedule ticks next, if that is soon.
+    /// When a schedule ticks or the lease of a silent runner ends next, if that is soon.
     pub next_tick: Option<Timestamp>,
 }
 

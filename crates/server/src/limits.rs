@@ -53,6 +53,9 @@ pub const BATCH_TASKS_MAX: usize = 1_000;
 /// 256 settlements a request: as many as a claim gives out.
 pub const SETTLEMENTS_MAX: usize = 256;
 
+/// 256 characters: a text that tasks are searched for. It is compared with every payload on the way.
+pub const FILTER_TEXT_CHARS_MAX: usize = 256;
+
 /// 100 items: a page whose size nobody named.
 pub const PAGE_ITEMS: usize = 100;
 

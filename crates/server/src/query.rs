@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
+use ekiden_core::filter::TaskFilter;
 use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_core::task::Phase;
 
+use crate::limits;
 use crate::route::Parameter;
 
 /// The decoded pairs of a query.
@@ -58,6 +61,17 @@ impl<'a> Query<'a> {
     pub(crate) fn id<I: TryFrom<String, Error = Refusal>>(&self, name: &str) -> Result<Option<I>, Refusal> {
         self.text(name).map(|text| I::try_from(text.to_owned())).transpose()
     }
+}
+
+/// Refuses a filter with more text than anybody searches for, or more states than there are.
+pub(crate) fn bounded(filter: TaskFilter) -> Result<TaskFilter, Refusal> {
+    if filter.text.as_ref().is_some_and(|text| text.chars().count() > limits::FILTER_TEXT_CHARS_MAX) {
+        return Err(wrong("text", "too long").with("limit", limits::FILTER_TEXT_CHARS_MAX));
+    }
+    if filter.phases.len() > Phase::ALL.len() {
+        return Err(wrong("states", "too many").with("limit", Phase::ALL.len()));
+    }
+    Ok(filter)
 }
 
 /// A part of a request that cannot be read.

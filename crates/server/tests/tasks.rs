@@ -112,6 +112,21 @@ async fn pools_schedules_runners_and_sweeps_can_be_set_and_seen() {
 }
 
 #[tokio::test]
+async fn a_filter_holds_as_much_as_the_description_says_and_no_more() {
+    let lab = Lab::new().await;
+    for (chars, status) in [(256, 200), (257, 400)] {
+        let text = "x".repeat(chars);
+        let sweep = json!({"action": "purge", "filter": {"text": text}, "dry_run": true});
+        assert_eq!(lab.post("/api/v1/namespaces/n/sweeps", sweep).await.status, status);
+        assert_eq!(lab.get(&format!("/api/v1/namespaces/n/tasks?text={text}")).await.status, status);
+    }
+    for (states, status) in [(9, 200), (10, 400)] {
+        let sweep = json!({"action": "purge", "filter": {"states": vec!["dead"; states]}, "dry_run": true});
+        assert_eq!(lab.post("/api/v1/namespaces/n/sweeps", sweep).await.status, status);
+    }
+}
+
+#[tokio::test]
 async fn the_server_says_how_it_is() {
     let lab = Lab::new().await;
     lab.task().await;

@@ -498,7 +498,7 @@ pub struct Maintained {
     pub removed: u64,
     /// Whether there was more to do than one round does.
     pub more: bool,
-    /// When a schedule ticks next, if that is soon.
+    /// When a schedule ticks or the lease of a silent runner ends next, if that is soon.
     #[serde(default, with = "moment::optional", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::Moment>))]
     pub next_tick: Option<Timestamp>,

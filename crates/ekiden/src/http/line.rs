@@ -176,6 +176,14 @@ pub(super) enum Repeated {
 }
 
 impl Repeated {
+    /// An error about a part of a request. That the last try did not carry it out says nothing about those before.
+    pub(super) fn doubted(self, error: Error) -> Error {
+        match self {
+            Self::No => error,
+            Self::Perhaps => error.in_doubt(),
+        }
+    }
+
     fn after(earlier: Option<&Error>) -> Self {
         if earlier.is_some_and(Error::is_unknown) { Self::Perhaps } else { Self::No }
     }

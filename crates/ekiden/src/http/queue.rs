@@ -59,10 +59,12 @@ impl HttpQueue {
         });
         let batch = wire::EnqueueBatch { tasks: named.collect() };
         let path = path::of(&namespace).plain("tasks").plain("batch");
-        let answer: wire::EnqueueBatchAnswer = self.line.send(Method::POST, &path, &batch).await?;
+        let (repeated, answer) =
+            self.line.send_patiently::<wire::EnqueueBatchAnswer>(Method::POST, &path, &batch, Duration::ZERO).await;
+        let answer = answer?;
         let answers = answer.tasks.into_iter().map(|answer| match answer {
             wire::EnqueuedOrError::Task(enqueued) => Ok(enqueued.into()),
-            wire::EnqueuedOrError::Error { error: detail } => Err(error(&detail)),
+            wire::EnqueuedOrError::Error { error: detail } => Err(repeated.doubted(error(&detail))),
         });
         all(answers.collect(), count)
     }
@@ -79,13 +81,15 @@ impl HttpQueue {
             claim: then.map(|ask| ask.to_wire(0)),
         };
         let path = path::of(namespace).plain("settlements");
-        let answer: wire::SettleAnswer = self.line.send(Method::POST, &path, &request).await?;
+        let (repeated, answer) =
+            self.line.send_patiently::<wire::SettleAnswer>(Method::POST, &path, &request, Duration::ZERO).await;
+        let answer = answer?;
         let settled = answer.settled.into_iter().map(|answer| match answer {
             wire::SettledOrError::Settled(settled) => Ok(settled.into()),
-            wire::SettledOrError::Error { error: detail } => Err(error(&detail)),
+            wire::SettledOrError::Error { error: detail } => Err(repeated.doubted(error(&detail))),
         });
         let leased = match answer.claim_error {
-            Some(detail) => Err(error(&detail)),
+            Some(detail) => Err(repeated.doubted(error(&detail))),
             None => leased(answer.tasks, namespace),
         };
         Ok(SettledAndLeased { settled: all(settled.collect(), count)?, leased })

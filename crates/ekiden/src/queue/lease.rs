@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::filter::TaskFilter;
@@ -15,11 +16,21 @@ use ekiden_core::pool::PoolSettings;
 use ekiden_core::record::{Record, Signal, Versioned};
 use ekiden_core::runner::Runner;
 use ekiden_core::task::{Phase, Progress, Task};
+use ekiden_core::time::Millis;
 use ekiden_store::{Claimed, PlanError, RecordQuery, StoreError, StoreExt, TaskQuery};
 
 use super::{StoreQueue, locked};
 use crate::error::{Error, Result};
 use crate::port::{Ask, LeaseRef, Leased, Settled, SettledAndLeased, Settlement, TaskRef, Verdict};
+
+/// A sign of life that went through a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastBeat {
+    /// When it was sent, by the monotonic clock.
+    pub(super) at: Duration,
+    /// How long the runner may be silent.
+    pub(super) lease: Millis,
+}
 
 impl StoreQueue {
     pub(super) async fn lease(&self, ask: Ask) -> Result<Vec<Leased>> {
@@ -36,6 +47,7 @@ impl StoreQueue {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claim> {
+        self.check_holder(ask).await?;
         let mut pools = Vec::with_capacity(ask.pools.len());
         for pool in ask.pools.iter() {
             let (settings, _) = self.settings(&ask.namespace, pool).await?;
@@ -44,8 +56,31 @@ impl StoreQueue {
         Ok(self.claim_from(ask, pools))
     }
 
-    /// The claim, if the settings of all its pools are known.
+    /// Gives nothing to a runner that was declared dead or said goodbye. Nobody looks any more at what such a one holds, and
+    /// a claim that comes from afar may have been under way for longer than its record was watched.
+    async fn check_holder(&self, ask: &Ask) -> Result<()> {
+        if self.has_just_beaten(&ask.holder) {
+            return Ok(());
+        }
+        let found = self.records(vec![Key::runner(&ask.namespace, &ask.holder)]).await?.pop().flatten();
+        match found.map(|found| found.record) {
+            // Who may not beat any more may not claim.
+            Some(Record::Runner(runner)) => Ok(runner.beat(self.now()).map(drop)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a runner's beat went through this queue within its lease: nobody can have given it up since.
+    fn has_just_beaten(&self, runner: &RunnerId) -> bool {
+        let beat = locked(&self.beats).get(runner).copied();
+        beat.is_some_and(|beat| self.clock.monotonic().saturating_sub(beat.at) < beat.lease.as_duration())
+    }
+
+    /// The claim, if the settings of all its pools are known and its holder is known to live.
     fn known_claim(&self, ask: &Ask) -> Option<Claim> {
+        if !self.has_just_beaten(&ask.holder) {
+            return None;
+        }
         let mut pools = Vec::with_capacity(ask.pools.len());
         for pool in ask.pools.iter() {
             let (settings, _) = self.known_settings(&ask.namespace, pool)?;
@@ -199,10 +234,10 @@ impl StoreQueue {
     pub(super) async fn note_beat(&self, runner: Runner) -> Result<()> {
         // A beat that does not get through in time is followed by the next one; only the latest moment counts.
         let id = runner.id.clone();
-        let began = self.clock.monotonic();
+        let beat = LastBeat { at: self.clock.monotonic(), lease: runner.lease };
         match self.store().run(&Beat { runner }, self.op_id(), self.now()).await {
             Ok(_) => {
-                locked(&self.beats).insert(id, began);
+                locked(&self.beats).insert(id, beat);
                 Ok(())
             }
             Err(PlanError::Refused(refusal)) => {

@@ -29,7 +29,7 @@ const ENTRIES_A_ROUND: usize = 256;
 /// 64 steps of a sweep a round: some 1,500 tasks, and then other sweeps have their turn.
 const STEPS_A_ROUND: usize = 64;
 
-/// Two seconds: a tick within it is waited for; the next round finds those beyond.
+/// Two seconds: a tick or the end of a runner's lease within it is waited for; the next round finds those beyond.
 const SOON: Millis = Millis::from_secs(2);
 
 /// One minute: how far ahead the next waiting task is looked for.
@@ -125,19 +125,21 @@ impl StoreQueue {
                 if self.each(vec![plan]).await?.is_empty() {
                     continue;
                 }
+                locked(&self.beats).remove(&runner.id);
                 if runner.status == RunnerStatus::Running {
                     tracing::warn!(runner_id = runner.id.as_str(), "runner declared dead");
                 }
             }
             self.take_back(&entry.key, &runner.id, done).await?;
         }
-        Ok(())
+        // Whoever is silent until then is dead then, and not only when the next round happens to come.
+        self.look_ahead(namespace, DueIndex::Runner, done).await
     }
 
     /// A runner whose beats pass through this process is alive, whatever the wall clock says: it may have jumped.
     fn beats_here(&self, runner: &Runner) -> bool {
         let Some(beat) = locked(&self.beats).get(&runner.id).copied() else { return false };
-        self.clock.monotonic().saturating_sub(beat) < runner.lease.as_duration()
+        self.clock.monotonic().saturating_sub(beat.at) < runner.lease.as_duration()
     }
 
     async fn take_back(&self, runner_key: &Key, runner: &RunnerId, done: &mut Maintained) -> Result<()> {
@@ -203,11 +205,16 @@ impl StoreQueue {
                 self.announce(&task);
             }
         }
+        self.look_ahead(namespace, DueIndex::Schedule, done).await
+    }
+
+    /// Notes when the next entry of a list is due, if that is soon.
+    async fn look_ahead(&self, namespace: &Namespace, index: DueIndex, done: &mut Maintained) -> Result<()> {
         let now = self.now();
-        let until = now + SOON;
-        let query = DueQuery { namespace: namespace.clone(), index: DueIndex::Schedule, until, limit: ENTRIES_A_ROUND };
+        let query = DueQuery { namespace: namespace.clone(), index, until: now + SOON, limit: ENTRIES_A_ROUND };
         let coming = self.read(|| self.store().due(query.clone())).await?;
-        done.next_tick = coming.into_iter().map(|entry| entry.at).find(|at| *at > now);
+        let next = coming.into_iter().map(|entry| entry.at).find(|at| *at > now);
+        done.next_tick = done.next_tick.into_iter().chain(next).min();
         Ok(())
     }
 

@@ -52,8 +52,8 @@ pub struct StoreQueue {
     pools: RwLock<settings::KnownPools>,
     /// Who waits for which group, as far as this process knows, and whom a member's end may concern.
     groups: Mutex<maintain::Groups>,
-    /// When each runner's last beat through this queue was acknowledged, by the monotonic clock.
-    beats: Mutex<HashMap<RunnerId, Duration>>,
+    /// The last acknowledged beat through this queue of each runner.
+    beats: Mutex<HashMap<RunnerId, lease::LastBeat>>,
 }
 
 impl StoreQueue {

@@ -14,12 +14,13 @@ use super::Answered;
 use crate::answer;
 use crate::call::Call;
 use crate::limits;
+use crate::query::bounded;
 
 /// Starts a command on many tasks, or tells what it would do.
 pub(crate) async fn start(mut call: Call) -> Answered {
     let sweep: wire::NewSweep = call.json().await?;
     let namespace = call.namespace()?;
-    let filter = sweep.filter.into_core(namespace.clone());
+    let filter = bounded(sweep.filter.into_core(namespace.clone()))?;
     if sweep.dry_run {
         let preview = preview(&call, filter).await?;
         return answer::ok(&wire::Started::Preview(preview));

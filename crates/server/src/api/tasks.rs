@@ -15,7 +15,7 @@ use super::Answered;
 use crate::answer;
 use crate::call::Call;
 use crate::limits;
-use crate::query::{Query, wrong};
+use crate::query::{Query, bounded, wrong};
 
 /// Hands one task in.
 pub(crate) async fn enqueue(mut call: Call) -> Answered {
@@ -97,7 +97,7 @@ fn filter(query: &Query<'_>, namespace: Namespace) -> Result<TaskFilter, Refusal
             phases.push(phase);
         }
     }
-    Ok(TaskFilter {
+    bounded(TaskFilter {
         namespace,
         phases,
         pool: query.id("pool")?,

@@ -1,7 +1,7 @@
 //! Cancel: written at once and final, in every state; what still runs is told, and keeps its place until it has stopped.
 
 use ekiden::core::{Outcome, ReasonCode, Stage, Start};
-use ekiden::{NewTask, TaskState, Verdict};
+use ekiden::{Ask, NewTask, TaskState, Verdict};
 
 use super::lab::{Lab, RUNNER, code, failure, id, question, runner_id, serial, signal};
 
@@ -192,5 +192,5 @@ pub async fn a_cancelled_attempt_of_a_dead_runner_frees_its_lane(lab: Lab) {
     lab.cancel("a").await;
     lab.lose_runner().await;
     assert_eq!(lab.state("a").await, TaskState::Cancelled);
-    lab.take_this("b").await;
+    assert_eq!(lab.given_names(Ask { holder: runner_id("runner-2"), ..lab.ask(1) }).await, ["b"]);
 }

@@ -1,6 +1,6 @@
 //! Leases and runners: a lease lives as long as its runner beats, and who lost one changes nothing.
 
-use ekiden::core::{Millis, Outcome, ReasonCode, Runner, RunnerStatus, Token};
+use ekiden::core::{Millis, Outcome, ReasonCode, Runner, RunnerStatus, Timestamp, Token};
 use ekiden::{Ask, NewTask, TaskState, Verdict, Wishes};
 
 use super::lab::{Lab, RUNNER, code, failure, runner_id};
@@ -69,7 +69,7 @@ pub async fn a_late_settlement_counts_until_somebody_takes_the_task(lab: Lab) {
     lab.succeed(&leased).await;
     let record = lab.get("a").await;
     assert_eq!((record.outcomes.succeeded, record.outcomes.lost), (1, 0), "the late word replaces the loss");
-    lab.nothing_to_take().await;
+    assert!(lab.given(Ask { holder: runner_id("runner-2"), ..lab.ask(1) }).await.is_empty());
 }
 
 /// R19
@@ -129,6 +129,26 @@ pub async fn a_dead_incarnations_beat_is_refused(lab: Lab) {
     lab.lose_runner().await;
     assert_eq!(code(lab.queue.beat(lab.runner(RUNNER)).await), ReasonCode::RunnerDead);
     lab.beat("runner-1b").await;
+}
+
+/// R19
+pub async fn maintenance_says_when_a_silent_runner_is_dead(lab: Lab) {
+    lab.beat(RUNNER).await;
+    let dead_at = lab.now() + lab.runner(RUNNER).lease;
+    let next = async || lab.queue.maintain(lab.namespace()).await.expect("maintenance is safe at any time").next_tick;
+    assert_eq!(next().await, None, "that is not soon");
+    lab.pass_until(Timestamp::from_millis(dead_at.as_millis() - 1_500));
+    assert_eq!(next().await, Some(dead_at));
+}
+
+/// R19
+pub async fn a_dead_runner_is_given_nothing(lab: Lab) {
+    lab.lose_runner().await;
+    lab.add(lab.plain("a")).await;
+    assert_eq!(code(lab.queue.dequeue_ready(lab.ask(1)).await), ReasonCode::RunnerDead);
+    let answer = lab.queue.settle(Vec::new(), Some(lab.ask(1))).await;
+    assert_eq!(code(answer.leased), ReasonCode::RunnerDead);
+    assert_eq!(lab.state("a").await, TaskState::Queued, "nobody would ever look for what a dead runner holds");
 }
 
 /// R17
@@ -216,5 +236,5 @@ pub async fn a_lost_snooze_or_question_may_still_be_said_late(lab: Lab) {
     lab.lose_runner().await;
     let settled = lab.settle(&leased, Verdict::Snoozed(Millis::from_secs(60))).await.expect("nobody took it since");
     assert_eq!(settled.next_run_at, Some(lab.now() + Millis::from_secs(60)));
-    lab.nothing_to_take().await;
+    assert!(lab.given(Ask { holder: runner_id("runner-2"), ..lab.ask(1) }).await.is_empty());
 }

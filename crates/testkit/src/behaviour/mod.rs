@@ -260,6 +260,8 @@ macro_rules! behaviour_cases {
                 an_attempt_that_ends_by_its_own_word_starts_the_crash_count_anew,
                 a_lost_last_attempt_is_death,
                 a_dead_incarnations_beat_is_refused,
+                a_dead_runner_is_given_nothing,
+                maintenance_says_when_a_silent_runner_is_dead,
                 a_goodbye_stops_a_runner_for_good,
                 what_a_runner_left_behind_at_its_goodbye_goes_to_others,
                 a_goodbye_of_nobody_is_refused,

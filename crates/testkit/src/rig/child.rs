@@ -48,13 +48,13 @@ where
     }
 }
 
-fn failed(why: &str) -> ExitCode {
+pub(super) fn failed(why: &str) -> ExitCode {
     say(&Signal::Failed(why.to_owned()));
     ExitCode::FAILURE
 }
 
 /// One write a signal. A test that no longer listens is gone, and so is the reason to go on.
-fn say(signal: &Signal) {
+pub(super) fn say(signal: &Signal) {
     let mut line = serde_json::to_vec(signal).expect("a signal is plain data and can be written as JSON");
     line.push(b'\n');
     let mut out = io::stdout().lock();
@@ -64,7 +64,7 @@ fn say(signal: &Signal) {
 }
 
 /// A line from the test means that it is enough; the end of the stream is the test's own end.
-fn listen(tell: &watch::Sender<bool>) {
+pub(super) fn listen(tell: &watch::Sender<bool>) {
     for _ in io::stdin().lines().map_while(Result::ok) {
         tell.send_replace(true);
     }

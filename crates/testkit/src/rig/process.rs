@@ -9,6 +9,7 @@ use std::{fmt, io};
 
 use ekiden_store::clock::{Clock, SystemClock};
 use rustix::process::{Pid, Signal as Posix, WaitId, WaitIdOptions};
+use serde::Serialize;
 
 use super::errand::{Errand, Signal};
 
@@ -44,12 +45,22 @@ impl Program {
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// A child ended, or never came so far.
 #[derive(Clone, Debug)]
 pub struct Ended {
     why: String,
+}
+
+impl Ended {
+    pub(super) fn because(why: impl ToString) -> Self {
+        Self { why: why.to_string() }
+    }
 }
 
 impl fmt::Display for Ended {
@@ -70,6 +81,11 @@ pub struct Process {
 impl Process {
     /// Sends a child on an errand.
     pub fn start(program: &Program, errand: &Errand) -> Self {
+        Self::start_with(program, errand)
+    }
+
+    /// The same with an errand of any sort.
+    pub(super) fn start_with(program: &Program, errand: &impl Serialize) -> Self {
         let text = serde_json::to_string(errand).expect("an errand is plain data and can be written as JSON");
         let mut child = Command::new(&program.path)
             .arg(text)

@@ -96,6 +96,11 @@ impl Tally {
         self.busy += busy.len();
     }
 
+    /// Adds to what the result is called.
+    pub(super) fn remark(&mut self, text: &str) {
+        self.what.push_str(text);
+    }
+
     pub(super) fn end(mut self) -> Self {
         self.took = SystemClock.monotonic().saturating_sub(self.begun);
         self
