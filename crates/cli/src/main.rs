@@ -51,11 +51,11 @@ struct Common {
     #[arg(long, global = true, value_enum)]
     lang: Option<Lang>,
 
-    /// The store, as in local:./data, or the server, as in http://127.0.0.1:7707 [EKIDEN_URL]
+    /// The store, as in local:./data, or the server, as in http://127.0.0.1:7707 (EKIDEN_URL)
     #[arg(long, global = true)]
     url: Option<String>,
 
-    /// The namespace that is meant [EKIDEN_NAMESPACE]
+    /// The namespace that is meant (EKIDEN_NAMESPACE)
     #[arg(long, short, global = true, value_name = "NAME")]
     namespace: Option<String>,
 

@@ -27,13 +27,13 @@ const FILES: u64 = 16_384;
 /// Flags of the command; each is a setting, see `ekiden config show`.
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// The address to listen on; port 0 takes any that is free [EKIDEN_LISTEN]
+    /// The address to listen on; port 0 takes any that is free (EKIDEN_LISTEN)
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// A further host name to answer for, as behind a proxy [EKIDEN_HOSTS]
+    /// A further host name to answer for, as behind a proxy (EKIDEN_HOSTS)
     #[arg(long = "host", value_name = "NAME")]
     pub(crate) hosts: Vec<String>,
-    /// Where tokens and logs are; by default the data folder [EKIDEN_FOLDER]
+    /// Where tokens and logs are; by default the data folder (EKIDEN_FOLDER)
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
 }

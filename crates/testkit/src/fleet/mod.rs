@@ -68,7 +68,7 @@ pub async fn run(store: Arc<dyn Store>, below: Arc<dyn Store>, options: Options)
     (recorder.history(), last)
 }
 
-/// Virtual time passes: on a paused runtime this takes no time, and everybody else has come to rest before it ends.
+/// Time passes: on a paused runtime this takes none, and everybody else has come to rest before it ends.
 pub(crate) async fn pass(span: Duration) {
     let _ = tokio::time::timeout(span, std::future::pending::<()>()).await;
 }

@@ -21,7 +21,7 @@ use super::served::{Port, Served};
 use super::tally::Tally;
 use crate::checker::check;
 use crate::facts::{FinalState, FinalTask, Note};
-use crate::fleet::Noted;
+use crate::fleet::{Noted, pass};
 use crate::history::{self, History, Recorder};
 use crate::recorded_queue::{RecordedQueue, taken_away};
 
@@ -98,7 +98,7 @@ async fn run_child(errand: &RunnerErrand) -> Result<(), String> {
         async move {
             let _noted = noted;
             match haul {
-                Haul::Short { millis } => tokio::time::sleep(Duration::from_millis(millis)).await,
+                Haul::Short { millis } => pass(Duration::from_millis(millis)).await,
                 Haul::Long => {
                     say(&Signal::Holding(1));
                     std::future::pending::<()>().await;
@@ -209,7 +209,7 @@ impl Rig<'_> {
             async move {
                 let _noted = noted;
                 match haul {
-                    Haul::Short { millis } => tokio::time::sleep(Duration::from_millis(millis)).await,
+                    Haul::Short { millis } => pass(Duration::from_millis(millis)).await,
                     // The receiver is gone only after the last of them.
                     Haul::Long => drop(begun.send(SystemClock.monotonic())),
                 }
@@ -226,7 +226,7 @@ impl Rig<'_> {
         for _ in 0..1 + self.entropy.below(beats) {
             let millis = u64::try_from(self.entropy.below(30)).unwrap_or(0);
             self.enqueue(Haul::Short { millis }, &pool).await?;
-            tokio::time::sleep(PERIOD).await;
+            pass(PERIOD).await;
         }
         let killed_at = SystemClock.monotonic();
         process.kill();

@@ -16,6 +16,7 @@ use super::series::Plan;
 use super::served::{Port, Served};
 use super::tally::Tally;
 use crate::checker::check;
+use crate::fleet::pass;
 use crate::history::Recorder;
 use crate::traffic::Traffic;
 
@@ -76,11 +77,11 @@ async fn one_series(program: &Program, disk: Disk, plan: &Plan, seed: u64, tally
         if entropy.chance(WHILE_STARTING) {
             server.kill();
             server = Served::start(program, Some(&folder), port);
-            tokio::time::sleep(part(&mut entropy, STARTING_MAX)).await;
+            pass(part(&mut entropy, STARTING_MAX)).await;
         } else {
             let more = u64::try_from(1 + entropy.below(plan.acknowledged_max)).unwrap_or(1);
             wait_for(&mut acknowledged, more, &server).await?;
-            tokio::time::sleep(part(&mut entropy, AFTER_MAX)).await;
+            pass(part(&mut entropy, AFTER_MAX)).await;
         }
         server.kill();
         tally.faults += 1;

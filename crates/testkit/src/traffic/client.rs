@@ -13,6 +13,7 @@ use ekiden::{Ask, Enqueued, Failure, LeaseRef, Leased, Queue, Result, Settlement
 
 use super::{KINDS, LEASE, POOLS, Traffic, named, namespace, wishes};
 use crate::facts::Note;
+use crate::fleet::pass;
 use crate::history;
 use crate::recorded_queue::RecordedQueue;
 
@@ -68,7 +69,7 @@ impl Worker {
     /// Some milliseconds of nothing, so that not everybody is always in the middle of a request.
     async fn pause(&mut self) {
         let span = Duration::from_millis(u64::try_from(self.entropy.below(20)).unwrap_or(0));
-        tokio::time::sleep(span).await;
+        pass(span).await;
     }
 
     pub(super) fn op(&mut self) -> OpId {

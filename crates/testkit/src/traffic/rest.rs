@@ -12,6 +12,7 @@ use ekiden::{Queue, TaskRecord, TaskState};
 use super::client::Worker;
 use super::{Traffic, named, namespace};
 use crate::facts::{FinalState, FinalTask, Note};
+use crate::fleet::pass;
 use crate::history::{Client, History};
 use crate::recorded_queue::{RecordedQueue, taken_away};
 
@@ -40,7 +41,7 @@ pub(super) async fn come_to_rest(traffic: &Arc<Traffic>, queue: Arc<dyn Queue>) 
         if late(begin) || (!worked && at_rest(&records)) {
             break records;
         }
-        tokio::time::sleep(PERIOD).await;
+        pass(PERIOD).await;
     };
     for task in &records {
         record.note(Note::Observed { task: task.id.clone(), found: Box::new(FinalTask::from(task)) });
