@@ -120,9 +120,12 @@ type AllHeard = (ekiden::HeardChime, ekiden::HeardChime, ekiden::HeardChime);
 
 async fn pass_rings(shared: Arc<Shared>, bell: Arc<Bell>, heard: AllHeard, writer: Writer) -> Result<(), Gone> {
     let (mut ready, mut work, mut stop) = heard;
-    let mut told: Option<Timestamp> = None;
-    // The reader need not wait for the first ring to know that it is heard.
-    writer.write(": listening\n\n").await?;
+    // The reader need not wait for the first ring to know that it is heard, and learns of the moment that was rung for before
+    // it listened.
+    let mut told: Option<Timestamp> = bell.earliest(shared.clock.now());
+    let mut first = ": listening\n\n".to_owned();
+    first.extend(told.map(ready_at));
+    writer.write(first).await?;
     loop {
         let rings = tokio::select! {
             () = bell.ready.since(&mut ready) => {
@@ -130,7 +133,7 @@ async fn pass_rings(shared: Arc<Shared>, bell: Arc<Bell>, heard: AllHeard, write
                 let mut text = event("ready", None, r#"{"at":null}"#);
                 let earliest = bell.earliest(shared.clock.now());
                 if let Some(at) = earliest.filter(|_| earliest != told) {
-                    text.push_str(&event("ready", None, &format!(r#"{{"at":"{at}"}}"#)));
+                    text.push_str(&ready_at(at));
                     told = earliest;
                 }
                 text
@@ -144,4 +147,8 @@ async fn pass_rings(shared: Arc<Shared>, bell: Arc<Bell>, heard: AllHeard, write
         writer.write(rings).await?;
     }
     writer.write(event("end", None, "{}")).await
+}
+
+fn ready_at(at: Timestamp) -> String {
+    event("ready", None, &format!(r#"{{"at":"{at}"}}"#))
 }
