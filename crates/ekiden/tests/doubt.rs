@@ -36,21 +36,19 @@ fn serve(listener: &TcpListener) {
     let mut lost: Vec<String> = Vec::new();
     for stream in listener.incoming().map_while(Result::ok) {
         let mut stream = BufReader::new(stream);
-        while let Some(path) = read_request(&mut stream) {
-            let body = if path == "/api/v1" {
-                r#"{"version":"0","store":"memory","durable":""}"#.to_owned()
-            } else if lost.contains(&path) {
-                let part = if path.ends_with("/batch") { "tasks" } else { "settled" };
-                format!(r#"{{"{part}":[{REFUSAL}]}}"#)
-            } else {
-                lost.push(path);
-                break;
-            };
-            let (length, stream) = (body.len(), stream.get_mut());
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
-            write!(stream, "{head}content-length: {length}\r\n\r\n{body}").unwrap();
-            break;
-        }
+        let Some(path) = read_request(&mut stream) else { continue };
+        let body = if path == "/api/v1" {
+            r#"{"version":"0","store":"memory","durable":""}"#.to_owned()
+        } else if lost.contains(&path) {
+            let part = if path.ends_with("/batch") { "tasks" } else { "settled" };
+            format!(r#"{{"{part}":[{REFUSAL}]}}"#)
+        } else {
+            lost.push(path);
+            continue;
+        };
+        let (length, stream) = (body.len(), stream.get_mut());
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+        write!(stream, "{head}content-length: {length}\r\n\r\n{body}").unwrap();
     }
 }
 
