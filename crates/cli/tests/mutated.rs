@@ -53,7 +53,11 @@ fn body(schema: &str) -> &'static str {
 fn requests(description: &Value, host: &str) -> Vec<RawRequest> {
     let mut found = Vec::new();
     for (path, methods) in description["paths"].as_object().unwrap() {
-        let target = path.replace("{ns}", "n").replace("{pool}", "default").replace("{id}", "t-1");
+        let target = path
+            .replace("{ns}", "n")
+            .replace("{pool}", "default")
+            .replace("{id}", "t-1")
+            .replace("{execution_no}", "1");
         for (method, route) in methods.as_object().unwrap() {
             let method = method.to_uppercase();
             let content = &route["requestBody"]["content"];

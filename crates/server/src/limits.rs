@@ -74,7 +74,7 @@ pub const CHANGES_AT_ONCE: usize = 256;
 /// 15 s between signs of life on a stream: proxies close what is silent for half a minute.
 pub const STREAM_SIGN: Duration = Duration::from_secs(15);
 
-/// 1,024 namespaces that are looked after by name; more are found in turns by listing.
+/// 1,024 namespaces that a server looks after. What is due in those beyond is left to the runners there, which do the same.
 pub const NAMESPACES_MAX: usize = 1_024;
 
 /// 64 namespaces looked at a second, in turns: one with a ring does not wait for its turn.

@@ -1,5 +1,5 @@
 //! A connection that is watched for headers which do not come: resting between two requests is fine for long, stopping in
-//! the middle of one is not. No timer runs while requests come whole.
+//! the middle of one is not, and neither is opening a connection to say nothing. No timer runs while requests come whole.
 
 use std::io;
 use std::pin::Pin;
@@ -32,14 +32,14 @@ pub(crate) struct Watched {
     stream: TokioIo<TcpStream>,
     busy: Busy,
     headers_within: Duration,
-    /// Whether a part of the next request has come.
+    /// Whether a part of the next request has come, or must: the first is what a connection is opened for.
     begun: bool,
     limit: Option<Pin<Box<Sleep>>>,
 }
 
 impl Watched {
     pub(crate) fn new(stream: TcpStream, busy: Busy, headers_within: Duration) -> Self {
-        Self { stream: TokioIo::new(stream), busy, headers_within, begun: false, limit: None }
+        Self { stream: TokioIo::new(stream), busy, headers_within, begun: true, limit: None }
     }
 }
 
