@@ -64,8 +64,11 @@ fn requests(description: &Value, host: &str) -> Vec<RawRequest> {
             let schema = content["application/json"]["schema"]["$ref"].as_str().unwrap_or_default();
             let body = if content.is_null() { "" } else { body(schema.rsplit('/').next().unwrap_or_default()) };
             let query = route["parameters"].as_array().into_iter().flatten().filter(|one| one["in"] == "query");
+            let is_needed = query.clone().any(|one| one["required"] == true);
             let query: Vec<String> = query.map(|one| format!("{}=1", one["name"].as_str().unwrap())).collect();
-            found.push(RawRequest::new(&method, &target, host, body));
+            if !is_needed {
+                found.push(RawRequest::new(&method, &target, host, body));
+            }
             if !query.is_empty() {
                 found.push(RawRequest::new(&method, &format!("{target}?{}", query.join("&")), host, body));
             }

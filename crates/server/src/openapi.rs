@@ -145,7 +145,7 @@ fn query_parameter(parameter: &Parameter) -> utoipa::openapi::path::Parameter {
         .name(parameter.name)
         .parameter_in(ParameterIn::Query)
         .description(Some(parameter.what))
-        .required(Required::False)
+        .required(if parameter.needed { Required::True } else { Required::False })
         .schema(Some(schema))
         .build()
 }

@@ -47,6 +47,8 @@ pub struct Parameter {
     pub repeats: bool,
     /// Whether it is a number.
     pub number: bool,
+    /// Whether it has to be said.
+    pub needed: bool,
 }
 
 /// What a body holds.
@@ -163,14 +165,18 @@ impl Route {
 
 impl Parameter {
     pub(crate) const fn text(name: &'static str, what: &'static str) -> Self {
-        Self { name, what, repeats: false, number: false }
+        Self { name, what, repeats: false, number: false, needed: false }
     }
 
     pub(crate) const fn number(name: &'static str, what: &'static str) -> Self {
-        Self { name, what, repeats: false, number: true }
+        Self { name, what, repeats: false, number: true, needed: false }
     }
 
     pub(crate) const fn list(name: &'static str, what: &'static str) -> Self {
-        Self { name, what, repeats: true, number: false }
+        Self { name, what, repeats: true, number: false, needed: false }
+    }
+
+    pub(crate) const fn needed(self) -> Self {
+        Self { needed: true, ..self }
     }
 }

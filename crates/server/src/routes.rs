@@ -149,8 +149,8 @@ fn of_logs() -> Vec<Route> {
         Parameter::text("follow", "true to read on until the attempt has ended"),
     ];
     const WRITE: &[Parameter] = &[
-        Parameter::number("offset", "where the log ends, as far as the writer knows"),
-        Parameter::number("token", "the fencing token of the attempt"),
+        Parameter::number("offset", "where the log ends, as far as the writer knows").needed(),
+        Parameter::number("token", "the fencing token of the attempt").needed(),
     ];
     vec![
         route!(
