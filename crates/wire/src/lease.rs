@@ -25,7 +25,7 @@ pub struct Claim {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::OpId>))]
     pub id: Option<OpId>,
-    /// Who will hold them. It must have given a sign of life.
+    /// Who will hold them. Give a sign of life before: what a runner without one holds is taken back by nobody.
     #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Id))]
     pub runner: RunnerId,
     /// The pools to look in; `default` if this is left out.
