@@ -2,6 +2,8 @@
 //! processes of their own on this machine, spoken to by clients that do as little as they can. `bench/README.md` says what
 //! each figure means.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -194,7 +196,10 @@ impl Bench {
         std::thread::sleep(Duration::from_secs(2));
         let before = switches(server.pid())?;
         std::thread::sleep(self.effort.idle);
-        Ok((switches(server.pid())? - before) / self.effort.idle.as_secs_f64())
+        // Threads that ended meanwhile woke once to do so; new ones begin at nothing.
+        let woken =
+            switches(server.pid())?.iter().map(|(thread, now)| now - before.get(thread).unwrap_or(&0.0)).sum::<f64>();
+        Ok(woken / self.effort.idle.as_secs_f64())
     }
 }
 
@@ -207,13 +212,15 @@ fn start(who: Who, program: &Path) -> Outcome<Box<dyn Line>> {
     })
 }
 
-/// Voluntary context switches of all threads so far.
-fn switches(pid: u32) -> Outcome<f64> {
-    let mut all = 0.0;
+/// Voluntary context switches so far, by thread.
+fn switches(pid: u32) -> Outcome<HashMap<OsString, f64>> {
+    let mut all = HashMap::new();
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = std::fs::read_to_string(thread?.path().join("status"))?;
+        let thread = thread?;
+        let status = std::fs::read_to_string(thread.path().join("status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        all += line.and_then(|count| count.trim().parse::<f64>().ok()).unwrap_or(0.0);
+        let count = line.and_then(|count| count.trim().parse::<f64>().ok()).unwrap_or(0.0);
+        all.insert(thread.file_name(), count);
     }
     Ok(all)
 }

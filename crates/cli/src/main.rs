@@ -33,6 +33,10 @@ use store::StoreCommand;
 use task::TaskCommand;
 use token::TokenCommand;
 
+/// Requests, records and answers are many small pieces that one thread makes and another lets go.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A job runtime: tasks that must not be lost, run twice or hang.
 #[derive(Parser)]
 #[command(name = "ekiden", version)]

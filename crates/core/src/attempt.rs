@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::EventName;
 use crate::id::RunnerId;
+use crate::lease::Token;
 use crate::limits;
+use crate::reason::ReasonCode;
 use crate::task::{Phase, State};
 use crate::time::Timestamp;
 
@@ -113,6 +115,22 @@ pub struct Attempt {
     pub stage: Option<Stage>,
 }
 
+impl Attempt {
+    /// Whether it is under way; that of a cancelled task may be.
+    pub const fn is_open(&self) -> bool {
+        self.finished_at.is_none()
+    }
+}
+
+/// Whether who holds this token may add to the log of an attempt: its own, the latest, until a moment after its end.
+pub fn check_output(attempts: &[Attempt], execution_no: u64, token: Token, now: Timestamp) -> Result<(), ReasonCode> {
+    let latest = attempts.last().filter(|latest| latest.execution_no == execution_no && token.0 == execution_no);
+    match latest.ok_or(ReasonCode::LeaseLost)?.finished_at {
+        Some(ended) if now.since(ended) > limits::OUTPUT_LATE_MAX => Err(ReasonCode::TaskNotRunning),
+        _ => Ok(()),
+    }
+}
+
 /// One change of a task's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryLine {
@@ -201,5 +219,29 @@ mod tests {
         let cut = clip(&"失敗".repeat(2_000));
         assert!(cut.len() <= limits::ERROR_BYTES_MAX && cut.ends_with('…'));
         assert_eq!(&*clip("short"), "short");
+    }
+
+    #[test]
+    fn only_the_latest_attempts_holder_adds_to_its_log_and_not_for_long_after_its_end() {
+        let attempt = |execution_no, finished_at| Attempt {
+            execution_no,
+            runner: RunnerId::new("r").unwrap(),
+            started_at: Timestamp::ZERO,
+            finished_at,
+            outcome: None,
+            error: None,
+            stage: None,
+        };
+        let end = Timestamp::from_millis(1_000);
+        let check = |attempts: &[Attempt], number, token, now| check_output(attempts, number, Token(token), now);
+        let running = [attempt(1, Some(end)), attempt(2, None)];
+        assert_eq!(check(&running, 2, 2, end), Ok(()));
+        assert_eq!(check(&running, 1, 1, end), Err(ReasonCode::LeaseLost), "another took over");
+        assert_eq!(check(&running, 2, 1, end), Err(ReasonCode::LeaseLost), "that is not its log");
+        assert_eq!(check(&[], 1, 1, end), Err(ReasonCode::LeaseLost));
+        let ended = [attempt(1, Some(end))];
+        assert_eq!(check(&ended, 1, 1, end + limits::OUTPUT_LATE_MAX), Ok(()));
+        let later = end + limits::OUTPUT_LATE_MAX + crate::time::Millis::new(1);
+        assert_eq!(check(&ended, 1, 1, later), Err(ReasonCode::TaskNotRunning));
     }
 }

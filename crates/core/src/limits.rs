@@ -129,6 +129,9 @@ pub const DURATION_MAX: Millis = Millis::from_days(3_650);
 /// One day: a lease beyond it would keep a dead runner's task for longer than anybody waits.
 pub const LEASE_MAX: Millis = Millis::from_days(1);
 
+/// One minute: how long after its end an attempt's last output may still be on its way.
+pub const OUTPUT_LATE_MAX: Millis = Millis::from_secs(60);
+
 /// 100 ms: below this a lease is lost to ordinary scheduling delays.
 pub const LEASE_MIN: Millis = Millis::new(100);
 

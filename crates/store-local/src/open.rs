@@ -45,13 +45,13 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// For a machine of today: segments of 32 MiB; a checkpoint every 200 ms, which is what a reopen has to read again at most;
+    /// For a machine of today: segments of 32 MiB; a checkpoint a second, which is about what a reopen has to read again;
     /// 128 MiB of changes that wait; 32 MiB of bodies, 32 MiB of cache and 16 MiB of reserve.
     fn default() -> Self {
         Self {
             disk: Arc::new(SystemDisk),
             segment_bytes: 32 << 20,
-            checkpoint_every: Duration::from_millis(200),
+            checkpoint_every: Duration::from_secs(1),
             checkpoint_on_close: true,
             unwritten_bytes_max: 128 << 20,
             memory_bytes: 32 << 20,

@@ -25,7 +25,7 @@ pub struct Claim {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::OpId>))]
     pub id: Option<OpId>,
-    /// Who will hold them. Give a sign of life before: what a runner without one holds is taken back by nobody.
+    /// Who will hold them. A claim is a sign of life; who holds tasks for longer than its lease gives more of them, or loses the tasks to others.
     #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Id))]
     pub runner: RunnerId,
     /// The pools to look in; `default` if this is left out.

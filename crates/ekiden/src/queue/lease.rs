@@ -14,7 +14,7 @@ use ekiden_core::limits;
 use ekiden_core::plan::{Beat, Goodbye, Happen, Happened, Report, View};
 use ekiden_core::pool::PoolSettings;
 use ekiden_core::record::{Record, Signal, Versioned};
-use ekiden_core::runner::Runner;
+use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::task::{Phase, Progress, Task};
 use ekiden_core::time::Millis;
 use ekiden_store::{Claimed, PlanError, RecordQuery, StoreError, StoreExt, TaskQuery};
@@ -47,38 +47,53 @@ impl StoreQueue {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claim> {
-        self.check_holder(ask).await?;
         let mut pools = Vec::with_capacity(ask.pools.len());
+        let mut lease = limits::LEASE_MAX;
         for pool in ask.pools.iter() {
             let (settings, _) = self.settings(&ask.namespace, pool).await?;
+            lease = lease.min(settings.lease);
             pools.push(claim_pool(ask, pool, &settings));
         }
-        Ok(self.claim_from(ask, pools))
+        let claim = self.claim_from(ask, pools);
+        if !self.has_just_beaten(&ask.namespace, &ask.holder) {
+            // What cannot be asked for changes nothing.
+            claim.check()?;
+            Box::pin(self.beat_by_claim(ask, lease)).await?;
+        }
+        Ok(claim)
     }
 
-    /// Gives nothing to a runner that was declared dead or said goodbye. Nobody looks any more at what such a one holds, and
-    /// a claim that comes from afar may have been under way for longer than its record was watched.
-    async fn check_holder(&self, ask: &Ask) -> Result<()> {
-        if self.has_just_beaten(&ask.holder) {
-            return Ok(());
-        }
+    /// A claim is a sign of life: whoever holds tasks has a record, so that others find what it leaves behind. One that was
+    /// declared dead or said goodbye is given nothing, as nobody looks any more at what such a one holds.
+    async fn beat_by_claim(&self, ask: &Ask, lease: Millis) -> Result<()> {
         let found = self.records(vec![Key::runner(&ask.namespace, &ask.holder)]).await?.pop().flatten();
-        match found.map(|found| found.record) {
-            // Who may not beat any more may not claim.
-            Some(Record::Runner(runner)) => Ok(runner.beat(self.now()).map(drop)?),
-            _ => Ok(()),
-        }
+        let runner = match found.map(|found| found.record) {
+            Some(Record::Runner(runner)) => Arc::unwrap_or_clone(runner),
+            _ => Runner {
+                namespace: ask.namespace.clone(),
+                id: ask.holder.clone(),
+                started_at: self.now(),
+                last_heartbeat: self.now(),
+                status: RunnerStatus::Running,
+                lease,
+                project_root: String::new(),
+                pools: ask.pools.to_vec(),
+                kinds: ask.kinds.to_vec(),
+            },
+        };
+        self.note_beat(runner).await
     }
 
-    /// Whether a runner's beat went through this queue within its lease: nobody can have given it up since.
-    fn has_just_beaten(&self, runner: &RunnerId) -> bool {
-        let beat = locked(&self.beats).get(runner).copied();
-        beat.is_some_and(|beat| self.clock.monotonic().saturating_sub(beat.at) < beat.lease.as_duration())
+    /// Whether a runner's beat went through this queue within half its lease: nobody can have given it up since, and what it
+    /// claims now it keeps for a while.
+    fn has_just_beaten(&self, namespace: &Namespace, runner: &RunnerId) -> bool {
+        let beat = locked(&self.beats).get(&(namespace.clone(), runner.clone())).copied();
+        beat.is_some_and(|beat| self.clock.monotonic().saturating_sub(beat.at) < beat.lease.as_duration() / 2)
     }
 
     /// The claim, if the settings of all its pools are known and its holder is known to live.
     fn known_claim(&self, ask: &Ask) -> Option<Claim> {
-        if !self.has_just_beaten(&ask.holder) {
+        if !self.has_just_beaten(&ask.namespace, &ask.holder) {
             return None;
         }
         let mut pools = Vec::with_capacity(ask.pools.len());
@@ -233,7 +248,7 @@ impl StoreQueue {
 
     pub(super) async fn note_beat(&self, runner: Runner) -> Result<()> {
         // A beat that does not get through in time is followed by the next one; only the latest moment counts.
-        let id = runner.id.clone();
+        let id = (runner.namespace.clone(), runner.id.clone());
         let beat = LastBeat { at: self.clock.monotonic(), lease: runner.lease };
         match self.store().run(&Beat { runner }, self.op_id(), self.now()).await {
             Ok(_) => {
@@ -249,7 +264,7 @@ impl StoreQueue {
     }
 
     pub(super) async fn note_goodbye(&self, namespace: &Namespace, runner: &RunnerId) -> Result<()> {
-        locked(&self.beats).remove(runner);
+        locked(&self.beats).remove(&(namespace.clone(), runner.clone()));
         self.carry_out(&Goodbye { runner: Key::runner(namespace, runner) }).await.map(drop)
     }
 

@@ -125,7 +125,7 @@ impl StoreQueue {
                 if self.each(vec![plan]).await?.is_empty() {
                     continue;
                 }
-                locked(&self.beats).remove(&runner.id);
+                locked(&self.beats).remove(&(runner.namespace.clone(), runner.id.clone()));
                 if runner.status == RunnerStatus::Running {
                     tracing::warn!(runner_id = runner.id.as_str(), "runner declared dead");
                 }
@@ -138,7 +138,8 @@ impl StoreQueue {
 
     /// A runner whose beats pass through this process is alive, whatever the wall clock says: it may have jumped.
     fn beats_here(&self, runner: &Runner) -> bool {
-        let Some(beat) = locked(&self.beats).get(&runner.id).copied() else { return false };
+        let beat = locked(&self.beats).get(&(runner.namespace.clone(), runner.id.clone())).copied();
+        let Some(beat) = beat else { return false };
         self.clock.monotonic().saturating_sub(beat.at) < runner.lease.as_duration()
     }
 

@@ -53,7 +53,7 @@ pub struct StoreQueue {
     /// Who waits for which group, as far as this process knows, and whom a member's end may concern.
     groups: Mutex<maintain::Groups>,
     /// The last acknowledged beat through this queue of each runner.
-    beats: Mutex<HashMap<RunnerId, lease::LastBeat>>,
+    beats: Mutex<HashMap<(Namespace, RunnerId), lease::LastBeat>>,
 }
 
 impl StoreQueue {

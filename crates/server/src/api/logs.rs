@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use ekiden::{AttemptRef, Error, LogPart, Logs, TaskRecord};
+use ekiden::{AttemptRef, Error, LogPart, Logs};
+use ekiden_core::attempt::check_output;
+use ekiden_core::lease::Token;
 use ekiden_core::reason::{ReasonCode, Refusal};
-use ekiden_core::task::Phase;
-use ekiden_core::time::Millis;
 use ekiden_wire::LogAppended;
 use tokio::time::sleep;
 
@@ -22,9 +22,6 @@ const OCTETS: &str = "application/octet-stream";
 const START: HeaderName = HeaderName::from_static("ekiden-log-start");
 const END: HeaderName = HeaderName::from_static("ekiden-log-end");
 
-/// One minute: how long after its end an attempt's last output may still arrive.
-const LATE: Millis = Millis::from_secs(60);
-
 /// Adds to a log.
 pub(crate) async fn append(mut call: Call) -> Answered {
     let attempt = attempt(&call)?;
@@ -33,7 +30,8 @@ pub(crate) async fn append(mut call: Call) -> Answered {
     let token: u64 = query.number("token")?.ok_or_else(|| wrong("token", "missing"))?;
     drop(query);
     let record = call.queue().get_status(attempt.task.clone()).await?;
-    check_holder(&call, &record, &attempt, token)?;
+    check_output(&record.recent, attempt.execution_no, Token(token), call.shared.clock.now())
+        .map_err(|code| Refusal::new(code).with("task_id", &attempt.task.id))?;
     let bytes = call.bytes().await?;
     let Some(logs) = &call.shared.logs else {
         return Err(Refusal::new(ReasonCode::StoreCannot).with("why", "the server keeps no logs").into());
@@ -47,20 +45,6 @@ fn attempt(call: &Call) -> Result<AttemptRef, Refusal> {
     let execution_no = call.param("execution_no")?;
     let execution_no = execution_no.parse().map_err(|_| wrong("execution_no", "not a number, or too large"))?;
     Ok(AttemptRef { task: call.task()?, execution_no })
-}
-
-/// Only who holds an attempt writes to its log, and a moment after its end.
-fn check_holder(call: &Call, record: &TaskRecord, attempt: &AttemptRef, token: u64) -> Result<(), Refusal> {
-    let about = |code| Refusal::new(code).with("task_id", &attempt.task.id);
-    if token != attempt.execution_no || record.execution_no != attempt.execution_no {
-        return Err(about(ReasonCode::LeaseLost));
-    }
-    let ended = record.recent.iter().find(|one| one.execution_no == token).and_then(|one| one.finished_at);
-    match ended {
-        None => Ok(()),
-        Some(ended) if call.shared.clock.now().since(ended) <= LATE => Ok(()),
-        Some(_) => Err(about(ReasonCode::TaskNotRunning)),
-    }
 }
 
 /// Reads a part of a log, or all that comes.
@@ -98,7 +82,7 @@ pub(crate) async fn read(call: Call) -> Answered {
 /// Whether an attempt is under way.
 async fn runs(shared: &Shared, attempt: &AttemptRef) -> Result<bool, Error> {
     let record = shared.queue.get_status(attempt.task.clone()).await?;
-    Ok(record.execution_no == attempt.execution_no && record.state == Phase::Running)
+    Ok(record.recent.iter().any(|one| one.execution_no == attempt.execution_no && one.is_open()))
 }
 
 /// Somebody who reads along.

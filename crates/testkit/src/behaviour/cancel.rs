@@ -11,7 +11,7 @@ async fn cancelled(lab: &Lab, name: &str) {
     assert_eq!((record.state, record.reason), (TaskState::Cancelled, Some(ReasonCode::CancelRequested)));
     assert_eq!(record.finished_at, Some(before));
     assert_eq!(lab.get(name).await, record);
-    lab.pass(600);
+    lab.live_on(600).await;
     lab.settle_down().await;
     lab.nothing_to_take().await;
 }

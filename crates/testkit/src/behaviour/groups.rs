@@ -16,7 +16,7 @@ fn after(lab: &Lab, name: &str) -> NewTask {
 /// A look at the group comes at most half a minute after the last.
 async fn look(lab: &Lab) {
     lab.settle_down().await;
-    lab.pass(30);
+    lab.live_on(30).await;
     lab.settle_down().await;
 }
 

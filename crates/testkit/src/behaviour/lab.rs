@@ -282,6 +282,12 @@ impl Lab {
         self.queue.beat(self.runner(name)).await.expect("a living runner may beat");
     }
 
+    /// Seconds pass, in which the usual runner goes on to beat.
+    pub async fn live_on(&self, secs: u64) {
+        self.pass(secs);
+        self.beat(RUNNER).await;
+    }
+
     /// The usual runner beats once, and is then silent until its leases are lost.
     pub async fn lose_runner(&self) {
         self.queue.beat(self.runner(RUNNER)).await.expect("a living runner may beat");

@@ -88,7 +88,7 @@ pub async fn a_delayed_head_is_waited_for(lab: Lab) {
     lab.add(NewTask { when: When::After(Millis::from_secs(60)), ..in_line(&lab, "a", "k") }).await;
     lab.add(in_line(&lab, "b", "k")).await;
     lab.nothing_to_take().await;
-    lab.pass(60);
+    lab.live_on(60).await;
     lab.settle_down().await;
     lab.succeed(&lab.take_this("a").await).await;
     lab.take_this("b").await;
@@ -126,7 +126,7 @@ pub async fn a_wide_lane_is_not_held_up_by_a_retry(lab: Lab) {
     lab.fail(&lab.take_this("a").await).await;
     lab.settle_down().await;
     let second = lab.take_this("b").await;
-    lab.pass(60);
+    lab.live_on(60).await;
     lab.settle_down().await;
     lab.nothing_to_take().await;
     lab.succeed(&second).await;

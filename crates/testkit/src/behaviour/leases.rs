@@ -151,6 +151,32 @@ pub async fn a_dead_runner_is_given_nothing(lab: Lab) {
     assert_eq!(lab.state("a").await, TaskState::Queued, "nobody would ever look for what a dead runner holds");
 }
 
+/// R19
+pub async fn a_claim_is_a_sign_of_life(lab: Lab) {
+    lab.add(lab.plain("a")).await;
+    lab.take().await;
+    let listed = runners(&lab).await;
+    assert_eq!(listed.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), [RUNNER], "it is known by its claim");
+    assert!(listed[0].is_alive(lab.now()));
+    lab.pass(20);
+    assert!(lab.given(lab.ask(1)).await.is_empty(), "a claim that finds nothing is one too");
+    lab.pass(29);
+    lab.settle_down().await;
+    assert_eq!(lab.state("a").await, TaskState::Running);
+    lab.pass(1);
+    lab.settle_down().await;
+    assert_eq!(lab.state("a").await, TaskState::Queued, "others take over from one that is silent since");
+}
+
+/// R19
+pub async fn a_runner_that_claims_in_two_namespaces_lives_in_each_by_itself(lab: Lab) {
+    let other = lab.elsewhere("other").await;
+    lab.beat(RUNNER).await;
+    other.add(other.plain("a")).await;
+    other.take().await;
+    assert_eq!(runners(&other).await.len(), 1, "a beat elsewhere is none here");
+}
+
 /// R17
 pub async fn a_goodbye_stops_a_runner_for_good(lab: Lab) {
     lab.beat(RUNNER).await;

@@ -261,6 +261,8 @@ macro_rules! behaviour_cases {
                 a_lost_last_attempt_is_death,
                 a_dead_incarnations_beat_is_refused,
                 a_dead_runner_is_given_nothing,
+                a_claim_is_a_sign_of_life,
+                a_runner_that_claims_in_two_namespaces_lives_in_each_by_itself,
                 maintenance_says_when_a_silent_runner_is_dead,
                 a_goodbye_stops_a_runner_for_good,
                 what_a_runner_left_behind_at_its_goodbye_goes_to_others,

@@ -12,7 +12,7 @@ pub async fn a_question_ends_its_attempt_without_spending_it(lab: Lab) {
     let record = lab.get("a").await;
     assert_eq!((record.state, record.question, record.attempts), (TaskState::NeedsInput, Some(asked), 0));
     assert_eq!((record.recent[0].outcome, record.runner), (Some(Outcome::Asked), None));
-    lab.pass(3_600);
+    lab.live_on(3_600).await;
     lab.settle_down().await;
     lab.nothing_to_take().await;
 }
@@ -75,7 +75,7 @@ pub async fn a_question_nobody_answers_in_time_is_death(lab: Lab) {
 pub async fn a_default_answer_counts_when_nobody_answers_in_time(lab: Lab) {
     let deadline = Some(lab.now() + Millis::from_secs(60));
     lab.add_asking("a", Question { deadline, default: Some("green".into()), ..question("q") }).await;
-    lab.pass(60);
+    lab.live_on(60).await;
     lab.settle_down().await;
     let leased = lab.take_this("a").await;
     assert_eq!(leased.answer.map(|answer| answer.content), Some("green".into()));

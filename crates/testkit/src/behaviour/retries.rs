@@ -80,12 +80,12 @@ pub async fn the_fifth_failure_is_the_last(lab: Lab) {
         let settled = lab.fail(&leased).await;
         let dead = attempt == 5;
         assert_eq!(settled.state, if dead { TaskState::Dead } else { TaskState::RetryScheduled });
-        lab.pass(300);
+        lab.live_on(300).await;
     }
     let record = lab.get("a").await;
     assert_eq!((record.attempts, record.reason), (5, Some(ReasonCode::AttemptsExhausted)));
     assert_eq!((record.last_error.as_deref(), record.next_run_at), (Some("boom"), None));
-    lab.pass(3_600);
+    lab.live_on(3_600).await;
     lab.settle_down().await;
     lab.nothing_to_take().await;
 }

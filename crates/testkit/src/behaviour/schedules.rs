@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ekiden::core::{Every, Millis, Missed, Overlap, Priority, ReasonCode, Schedule, ScheduleId, Timestamp};
 use ekiden::{NewSchedule, NewTask, TaskState, When};
 
-use super::lab::{Lab, code};
+use super::lab::{Lab, RUNNER, code};
 
 fn cron(expression: &str, time_zone: &str) -> Every {
     Every::Cron { expression: expression.to_owned(), time_zone: time_zone.to_owned() }
@@ -31,6 +31,7 @@ pub async fn an_interval_hands_in_a_task_each_time(lab: Lab) {
     set(&lab, lab.every("s", 60)).await;
     for tick in 1..=3 {
         lab.pass_ms(59_999);
+        lab.beat(RUNNER).await;
         lab.settle_down().await;
         lab.nothing_to_take().await;
         lab.pass_ms(1);

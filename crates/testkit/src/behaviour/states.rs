@@ -87,7 +87,7 @@ pub async fn what_ended_never_runs_again_by_itself(lab: Lab) {
     lab.add(lab.plain("cancelled")).await;
     lab.cancel("cancelled").await;
     for _ in 0..4 {
-        lab.pass(3_600);
+        lab.live_on(3_600).await;
         lab.settle_down().await;
         lab.nothing_to_take().await;
     }

@@ -136,7 +136,7 @@ pub async fn a_task_may_run_until_it_expires(lab: Lab) {
 pub async fn a_running_attempt_outlives_the_expiry(lab: Lab) {
     lab.add(mortal(&lab, "a", 60)).await;
     let leased = lab.take().await;
-    lab.pass(120);
+    lab.live_on(120).await;
     lab.settle_down().await;
     assert_eq!(lab.state("a").await, TaskState::Running);
     lab.succeed(&leased).await;
