@@ -158,9 +158,10 @@ impl Dev<'_> {
         if self.wish.once {
             return place;
         }
+        // Padded by hand: a letter of Japanese is two columns wide.
         let words = match self.lang {
-            Lang::En => ["list", "add", "why", "retry", "answer", "API", "stop"],
-            Lang::Ja => ["一覧", "追加", "理由", "再試行", "回答", "API", "終了"],
+            Lang::En => ["list:  ", "add:   ", "why:   ", "retry: ", "answer:", "API:   ", "stop:  "],
+            Lang::Ja => ["一覧:  ", "追加:  ", "理由:  ", "再試行:", "回答:  ", "API:   ", "終了:  "],
         };
         let steps = [
             format!("{ekiden} task list{flag}"),
@@ -171,7 +172,7 @@ impl Dev<'_> {
             format!("{url}/docs"),
             "Ctrl-C".to_owned(),
         ];
-        words.into_iter().zip(steps).fold(place, |text, (word, step)| format!("{text}\n  {word}: {step}"))
+        words.into_iter().zip(steps).fold(place, |text, (word, step)| format!("{text}\n  {word} {step}"))
     }
 
     /// How many tasks the store has, by state; nothing if it has none.

@@ -71,8 +71,8 @@ fn dev_speaks_japanese_when_asked() {
 
 /// What the greeting says behind a word.
 fn step<'a>(greeting: &'a str, word: &str) -> &'a str {
-    let line = greeting.lines().find_map(|line| line.trim_start().strip_prefix(word)?.strip_prefix(": "));
-    line.unwrap_or_else(|| panic!("no {word:?} in\n{greeting}"))
+    let line = greeting.lines().find_map(|line| line.trim_start().strip_prefix(word)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {word:?} in\n{greeting}")).trim()
 }
 
 /// Does what the greeting says, as a person who copies it into a shell of another folder.
@@ -92,7 +92,7 @@ fn copied(step: &str, folder: &std::path::Path) -> Output {
 fn dev_is_what_runs_without_a_command_and_stays_and_its_next_steps_work_as_printed() {
     let elsewhere = tempfile::tempdir().unwrap();
     let mut running = Running::start(&[]);
-    running.wait_for("stop: Ctrl-C");
+    running.wait_for("Ctrl-C");
     let greeting = running.seen.clone();
     running.wait_for("task=ship-it state=needs_input");
     running.wait_for("task=send-mail state=dead");
@@ -122,9 +122,9 @@ fn a_second_dev_takes_the_next_port_and_is_the_one_that_is_found() {
         running.seen[at..].split([',', '\n']).next().unwrap().to_owned()
     };
     let mut first = Running::start(&["dev"]);
-    first.wait_for("stop: Ctrl-C");
+    first.wait_for("Ctrl-C");
     let mut second = Running::start(&["dev", "--no-open"]);
-    second.wait_for("stop: Ctrl-C");
+    second.wait_for("Ctrl-C");
     assert_ne!(address(&first), address(&second));
     let added = |url: Option<String>| {
         let mut add = command(&["task", "add", "x", "--hold", "-o", "id"]);

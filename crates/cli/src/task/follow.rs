@@ -49,7 +49,7 @@ pub(super) async fn added(reached: &Reached, id: &TaskId, form: Form, lang: Lang
     let mut interrupts = Interrupts::listen()?;
     let followed = Follow::new(reached, id.clone(), logs, lang);
     let record = tokio::select! {
-        record = followed.to_the_end() => record?,
+        record = followed.until_ended() => record?,
         exit = interrupts.next() => {
             say(&goes_on(id, lang));
             return Ok(exit.into());
@@ -99,7 +99,7 @@ impl<'a> Follow<'a> {
     }
 
     /// Until the task has ended.
-    pub(super) async fn to_the_end(mut self) -> Outcome<TaskRecord> {
+    pub(super) async fn until_ended(mut self) -> Outcome<TaskRecord> {
         let mut changes = self.client.subscribe().await?;
         loop {
             let record = self.client.get_status(&self.id).await?;
@@ -113,7 +113,7 @@ impl<'a> Follow<'a> {
     }
 
     /// Until one attempt has ended.
-    pub(super) async fn to_the_end_of_attempt(mut self) -> Outcome<()> {
+    pub(super) async fn until_attempt_ended(mut self) -> Outcome<()> {
         let mut changes = self.client.subscribe().await?;
         loop {
             let record = self.client.get_status(&self.id).await?;

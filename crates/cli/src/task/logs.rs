@@ -74,7 +74,7 @@ pub(super) async fn run(reached: &Reached, wish: ShowLogs, lang: Lang) -> Outcom
 }
 
 async fn follow_on(follow: Follow<'_>, one_attempt: bool) -> Outcome<()> {
-    if one_attempt { follow.to_the_end_of_attempt().await } else { follow.to_the_end().await.map(drop) }
+    if one_attempt { follow.until_attempt_ended().await } else { follow.until_ended().await.map(drop) }
 }
 
 /// All that is there now, in pieces: a log may be far larger than what a command should hold.

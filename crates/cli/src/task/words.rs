@@ -24,7 +24,7 @@ pub(crate) fn span(text: &str) -> Result<Millis, String> {
 pub(crate) fn span_text(span: Millis) -> String {
     let millis = span.as_u64();
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
-    let exact = units.into_iter().find(|(unit, _)| millis > 0 && millis % unit == 0);
+    let exact = units.into_iter().find(|(unit, _)| millis > 0 && millis.is_multiple_of(*unit));
     exact.map_or_else(|| format!("{millis}ms"), |(unit, name)| format!("{}{name}", millis / unit))
 }
 
