@@ -165,13 +165,15 @@ mod tests {
     #[derive(Serialize)]
     struct Item(&'static str, &'static str);
 
+    const LAST: &str = "last, and rather long for a terminal that has only so many columns";
+
     impl Show for Item {
         fn id(&self) -> &str {
             self.0
         }
 
         fn cells(&self) -> Vec<String> {
-            vec![self.0.to_owned(), self.1.to_owned(), "last".to_owned()]
+            vec![self.0.to_owned(), self.1.to_owned(), LAST.to_owned()]
         }
     }
 
@@ -188,8 +190,9 @@ mod tests {
             plain.lines().skip(1).map(|line| columns(line.split_once("last").unwrap().0)).collect();
         assert!(starts.windows(2).all(|pair| pair[0] == pair[1]), "{plain}");
         assert!(!drawn.contains("\u{1b}[31m"), "what tasks say moves no cursor");
-        let narrow = anstream::adapter::strip_str(&table(&items, &["ID", "状態", "NOTE"], Some(32))).to_string();
-        assert_eq!(narrow.lines().count(), items.len() + 1, "{narrow}");
+        let narrow = anstream::adapter::strip_str(&table(&items, &["ID", "状態", "NOTE"], Some(60))).to_string();
+        assert_eq!(narrow.lines().count(), items.len() + 1, "one line an item:\n{narrow}");
+        assert!(narrow.lines().all(|line| columns(line) <= 60), "{narrow}");
         assert!(narrow.contains("a-rather-long-id"), "ids are whole:\n{narrow}");
     }
 }

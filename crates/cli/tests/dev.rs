@@ -132,6 +132,7 @@ fn a_second_dev_takes_the_next_port_and_is_the_one_that_is_found() {
         text(&add.output().unwrap().stdout).trim_end().to_owned()
     };
     let (found, named) = (added(None), added(Some(address(&first))));
+    assert!(!elsewhere.path().join("ekiden-data").exists(), "a server was found, so no store was made");
     second.wait_for(&format!("task={found} "));
     first.wait_for(&format!("task={named} "));
     for running in [second, first] {

@@ -319,6 +319,7 @@ fn a_terminal_gets_an_aligned_table_and_a_pipe_gets_tabs_without_colour() {
     let at: Vec<usize> = screen.iter().filter_map(|line| Some(wide(line.split_once("0/5")?.0))).collect();
     assert!(at.len() == 2 && at[0] == at[1], "{}", screen.join("\n"));
     assert!(screen.iter().all(|line| wide(line) <= 100), "{}", screen.join("\n"));
+    assert_eq!(screen.iter().filter(|line| !line.is_empty()).count(), 3, "one line a task:\n{}", screen.join("\n"));
     let piped = lab.run(&["task", "list"]);
     assert!(!piped.stdout.contains(&0x1b) && text(&piped.stdout).contains("plain\tx\tqueued\t0/5\tdefault\t"));
     let mut plain = lab.command(&["task", "list"]);
