@@ -35,13 +35,16 @@ impl Bar {
 
     /// Hears how far a transfer is. Its tasks are counted; other records come with them.
     pub(crate) fn hear(&self, progress: &Progress) {
-        if let Some(total) = progress.tasks_total.filter(|total| *total > 0)
-            && self.bar.length() != Some(total)
-        {
+        self.set(progress.moved.tasks + progress.moved.skipped, progress.tasks_total.unwrap_or(0));
+    }
+
+    /// So much is done of a total, which is 0 where it is not known.
+    pub(crate) fn set(&self, done: u64, total: u64) {
+        if total > 0 && self.bar.length() != Some(total) {
             self.bar.set_length(total);
             self.bar.set_style(style("{spinner} {msg} [{bar:24}] {pos}/{len} {eta}"));
         }
-        self.bar.set_position(progress.moved.tasks + progress.moved.skipped);
+        self.bar.set_position(done);
     }
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use ekiden::core::{ReasonCode, Refusal};
 
+use crate::nearest::nearest;
+
 /// One setting: its name in files, its variable, and what it is if nobody says.
 struct Setting {
     key: &'static str,
@@ -260,27 +262,10 @@ fn plain(value: &toml::Value) -> Option<String> {
 
 /// What to say of a name that is not known: the one that was probably meant.
 fn unknown(key: &str) -> String {
-    let near = SETTINGS.iter().map(|setting| (distance(key, setting.key), setting.key)).min();
-    match near {
-        Some((distance, meant)) if distance <= 3 => format!("there is no such setting; did you mean {meant}?"),
-        _ => "there is no such setting".to_owned(),
+    match nearest(key, SETTINGS.iter().map(|setting| setting.key)) {
+        Some(meant) => format!("there is no such setting; did you mean {meant}?"),
+        None => "there is no such setting".to_owned(),
     }
-}
-
-/// How many letters have to change for one word to become the other.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (at, letter) in left.chars().enumerate() {
-        let mut diagonal = std::mem::replace(row.get_mut(0).expect("a row has a first cell"), at + 1);
-        for (column, other) in right.iter().enumerate() {
-            let before = row.get(column).copied().unwrap_or(usize::MAX);
-            let Some(cell) = row.get_mut(column + 1) else { break };
-            let best = (diagonal + usize::from(letter != *other)).min(before + 1).min(*cell + 1);
-            diagonal = std::mem::replace(cell, best);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -323,6 +308,5 @@ mod tests {
         for wrong in ["url = 3", "url = [1]", "= x"] {
             assert_eq!(gather(None, None, wrong).unwrap_err().code, ReasonCode::ConfigInvalid, "{wrong}");
         }
-        assert_eq!((distance("url", "url"), distance("ulr", "url"), distance("", "ab")), (0, 2, 2));
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden::core::{Millis, Progress, ReasonCode, RetryPolicy, TaskId};
-use ekiden::{Client, Context, EnqueueBuilder, Payload, Runner, TaskError};
+use ekiden::core::{Kind, Millis, Progress, Question, QuestionId, ReasonCode, RetryPolicy, TaskId};
+use ekiden::{Client, Context, Done, EnqueueBuilder, Payload, Runner, TaskError};
 use serde::{Deserialize, Serialize};
 
 use crate::language::Lang;
@@ -13,8 +13,34 @@ use crate::row::Row;
 /// Fewer than there are tasks, so that some have to wait for a free place.
 const CONCURRENCY: usize = 6;
 
-/// How many tasks a round has.
-const TASKS: usize = 9;
+/// 200 legs are looked at for the latest round: far more than people retry by hand.
+const LEGS_LISTED: usize = 200;
+
+/// What tasks of the demo are called. A leg of another name is somebody else's.
+const NAMES: [&str; 10] = [
+    "resize-photos",
+    "call-api",
+    "send-mail",
+    "report",
+    "publish",
+    "deploy-1",
+    "deploy-2",
+    "deploy-3",
+    "襷リレー",
+    ASKING,
+];
+
+/// The task that asks.
+const ASKING: &str = "ship-it";
+
+/// How much of the demo is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Everything.
+    All,
+    /// What ends by itself.
+    WithoutQuestions,
+}
 
 /// Five seconds, not the usual thirty: whoever kills the demo and starts it again should not wait for long.
 const LEASE: Duration = Duration::from_secs(5);
@@ -24,9 +50,16 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// A leg of the relay: so many steps, some of which go wrong on purpose.
 #[derive(Serialize, Deserialize)]
+#[serde(default)]
 struct Leg {
     steps: u64,
     trouble: Trouble,
+}
+
+impl Default for Leg {
+    fn default() -> Self {
+        Self { steps: 20, trouble: Trouble::None }
+    }
 }
 
 impl Payload for Leg {
@@ -40,9 +73,11 @@ enum Trouble {
     Passing(u32, String),
     /// Every attempt would fail with this message; there is no second one.
     Lasting(String),
+    /// Only a person knows how it ends.
+    Question(String),
 }
 
-async fn run(leg: Leg, context: Context) -> Result<(), TaskError> {
+async fn run(leg: Leg, context: Context) -> Result<Done, TaskError> {
     for step in 0..leg.steps {
         context.report(Progress { done: step, total: Some(leg.steps), note: None });
         tokio::time::sleep(STEP).await;
@@ -50,8 +85,19 @@ async fn run(leg: Leg, context: Context) -> Result<(), TaskError> {
     match leg.trouble {
         Trouble::Passing(times, why) if context.attempt() <= times => Err(TaskError::retryable(why)),
         Trouble::Lasting(why) => Err(TaskError::permanent(why)),
-        Trouble::None | Trouble::Passing(..) => Ok(()),
+        Trouble::Question(text) => match context.answer() {
+            None => Ok(Done::Asked(Box::new(question(&text)?))),
+            Some(answer) if &*answer.content == "no" => Err(TaskError::permanent("the answer was no")),
+            Some(answer) => Done::with(&answer.content),
+        },
+        Trouble::None | Trouble::Passing(..) => Ok(Done::Succeeded(None)),
     }
+}
+
+fn question(text: &str) -> Result<Question, TaskError> {
+    let choices = ["yes", "no"].map(Arc::from).to_vec();
+    let id = QuestionId::new("go").map_err(|refusal| TaskError::permanent(refusal.to_string()))?;
+    Ok(Question { id, text: Arc::from(text), choices, deadline: None, default: None })
 }
 
 /// A runner for the demo's tasks.
@@ -60,7 +106,7 @@ pub(crate) fn runner(client: &Client) -> Result<Runner, ekiden::Error> {
 }
 
 /// A round of the demo: its number goes behind the names of its tasks, but for the first.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Round(u64);
 
 impl Round {
@@ -68,22 +114,27 @@ impl Round {
         if self.0 == 1 { base.to_owned() } else { format!("{base}.{}", self.0) }
     }
 
-    fn of(name: &str) -> Self {
-        Self(name.rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or(1))
+    /// The round of a task of the demo; `None` for anybody else's.
+    fn of(name: &str) -> Option<Self> {
+        let numbered = |(base, number): (&str, &str)| Some((base.to_owned(), number.parse().ok()?));
+        let (base, number) = name.rsplit_once('.').and_then(numbered).unwrap_or_else(|| (name.to_owned(), 1));
+        NAMES.contains(&base.as_str()).then_some(Self(number))
     }
 
     /// The round that goes on, or a new one when the tasks of the latest have all ended.
     async fn find(client: &Client) -> Result<Self, ekiden::Error> {
-        let newest = client.list(client.all(), None, TASKS).await?.items;
-        let Some(latest) = newest.first().map(|task| Self::of(task.id.as_str())) else { return Ok(Self(1)) };
-        let of_latest = newest.iter().filter(|task| Self::of(task.id.as_str()).0 == latest.0);
-        let has_ended = of_latest.filter(|task| task.state.is_final()).count() == TASKS;
+        let mut legs = client.all();
+        legs.kind = Some(Kind::new(Leg::TASK_TYPE)?);
+        let legs = client.list(legs, None, LEGS_LISTED).await?.items;
+        let rounds = || legs.iter().filter_map(|task| Some((Self::of(task.id.as_str())?, task.state.is_final())));
+        let Some(latest) = rounds().map(|(round, _)| round).max() else { return Ok(Self(1)) };
+        let has_ended = rounds().filter(|(round, _)| *round == latest).all(|(_, is_final)| is_final);
         Ok(if has_ended { Self(latest.0 + 1) } else { latest })
     }
 }
 
 /// Hands every task in that is not there already, and returns what is to be shown of each, in the order of the screen.
-pub(crate) async fn hand_in(client: &Client, lang: Lang) -> Result<Vec<Row>, ekiden::Error> {
+pub(crate) async fn hand_in(client: &Client, extent: Extent, lang: Lang) -> Result<Vec<Row>, ekiden::Error> {
     let round = Round::find(client).await?;
     let photos = TaskId::new(round.name("resize-photos"))?;
     let calm = |steps| Leg { steps, trouble: Trouble::None };
@@ -109,6 +160,11 @@ pub(crate) async fn hand_in(client: &Client, lang: Lang) -> Result<Vec<Row>, eki
         tasks.push(named(id, calm(6), "one deploy at a time", "deploy は1件ずつ").serial_key("deploy"));
     }
     tasks.push(named("襷リレー", calm(10), "a name in Japanese", "日本語の名前"));
+    if extent == Extent::All {
+        let question = lang.pick("Ship it?", "リリースしますか？").to_owned();
+        let asking = Leg { steps: 3, trouble: Trouble::Question(question) };
+        tasks.push(named(ASKING, asking, "asks a question", "質問する"));
+    }
 
     let mut rows = Vec::new();
     for task in tasks {
@@ -132,4 +188,16 @@ async fn enqueue(client: &Client, task: EnqueueBuilder) -> Result<Row, ekiden::E
         row.catch_up(&record);
     }
     Ok(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_round_of_a_name_is_behind_its_dot_and_others_have_none() {
+        assert_eq!(Round::of("call-api"), Some(Round(1)));
+        assert_eq!(Round::of(&Round(3).name("襷リレー")), Some(Round(3)));
+        assert_eq!((Round::of("mine"), Round::of("mine.2"), Round::of("call-api.x")), (None, None, None));
+    }
 }

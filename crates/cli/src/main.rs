@@ -1,18 +1,28 @@
 //! The `ekiden` command. Everything a person sees is printed in this crate and nowhere else.
 
 mod bar;
+mod browser;
 mod complaint;
 mod config;
 mod demo;
 mod dev;
 mod endpoint;
+mod exit;
+mod front;
+mod interrupt;
 mod language;
+mod nearest;
 mod output;
+mod pool;
 mod reach;
+mod reference;
 mod row;
+mod runner;
+mod schedule;
 mod screen;
 mod serve;
 mod settings;
+mod status;
 mod store;
 mod table;
 mod task;
@@ -25,10 +35,15 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use config::Config;
+use dev::DevWish;
 use language::Lang;
 use output::Form;
+use pool::PoolCommand;
+use runner::RunnerCommand;
+use schedule::ScheduleCommand;
 use serve::Serve;
 use settings::ConfigCommand;
+use status::CountWish;
 use store::StoreCommand;
 use task::TaskCommand;
 use token::TokenCommand;
@@ -37,9 +52,21 @@ use token::TokenCommand;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// What a command comes to.
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const EXAMPLES: &str = "\
+Start with `ekiden dev`, and in another terminal:
+  ekiden task list
+  ekiden task add leg '{\"steps\": 30}' --follow
+  ekiden status
+
+Commands find the server of `ekiden dev` or of the folder ./ekiden-data by themselves; --url names another.
+Exit codes are listed by `ekiden help exit-codes`.";
+
 /// A job runtime: tasks that must not be lost, run twice or hang.
 #[derive(Parser)]
-#[command(name = "ekiden", version)]
+#[command(name = "ekiden", version, after_long_help = EXAMPLES, disable_help_subcommand = true)]
 struct Cli {
     #[command(flatten)]
     common: Common,
@@ -48,40 +75,60 @@ struct Cli {
     command: Option<Command>,
 }
 
+/// The heading of what every command takes.
+const GLOBAL: &str = "Global options";
+
 /// What every command takes.
 #[derive(clap::Args)]
 struct Common {
     /// Language of the messages; by default LANG decides
-    #[arg(long, global = true, value_enum)]
+    #[arg(long, global = true, value_enum, help_heading = GLOBAL)]
     lang: Option<Lang>,
 
     /// The store, as in local:./data, or the server, as in http://127.0.0.1:7707 (EKIDEN_URL)
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     url: Option<String>,
 
     /// The namespace that is meant (EKIDEN_NAMESPACE)
-    #[arg(long, short, global = true, value_name = "NAME")]
+    #[arg(long, short, global = true, value_name = "NAME", help_heading = GLOBAL)]
     namespace: Option<String>,
 
     /// The form of data on stdout
-    #[arg(long, short, global = true, value_enum, default_value = "table", value_name = "FORM")]
+    #[arg(long, short, global = true, value_enum, default_value = "table", value_name = "FORM", help_heading = GLOBAL)]
     output: Form,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Watch a runner carry a handful of demo tasks (the default).
-    Dev {
-        /// Keep the tasks in this folder; without it they are in memory, and gone at the end
-        #[arg(long, value_name = "DIR")]
-        data: Option<PathBuf>,
-    },
+    /// Try it: a server, a runner and a handful of demo tasks (the default).
+    #[command(after_long_help = dev::EXAMPLES)]
+    Dev(DevWish),
     /// Serve a store over HTTP, to programs, runners and people.
+    #[command(after_long_help = serve::EXAMPLES)]
     Serve(Serve),
-    /// Hand tasks in, look at them, cancel and retry them.
+    /// Hand tasks in, look at them, follow them, answer, cancel and retry them.
     Task {
         #[command(subcommand)]
         command: TaskCommand,
+    },
+    /// Show counts, pools and runners at a glance.
+    Status,
+    /// Count tasks by state.
+    Counts(CountWish),
+    /// Look at pools, set and pause them.
+    Pool {
+        #[command(subcommand)]
+        command: PoolCommand,
+    },
+    /// Look at runners.
+    Runner {
+        #[command(subcommand)]
+        command: RunnerCommand,
+    },
+    /// Look at schedules, set and remove them.
+    Schedule {
+        #[command(subcommand)]
+        command: ScheduleCommand,
     },
     /// Say who may use a server from outside.
     Token {
@@ -98,6 +145,23 @@ enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Print completions for a shell.
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write a manual page for every command into a folder.
+    Man {
+        /// The folder; made if it is not there
+        dir: PathBuf,
+    },
+    /// Print the description of the HTTP API.
+    Openapi,
+    /// Show help on a command, or on exit-codes.
+    Help {
+        /// The command, as in task add, or exit-codes
+        subject: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -108,9 +172,7 @@ fn main() -> ExitCode {
         ("lang", common.lang.map(|lang| lang.code().to_owned())),
     ];
     if let Some(Command::Serve(serve)) = &command {
-        flags.push(("serve.listen", serve.listen.clone()));
-        flags.push(("serve.hosts", (!serve.hosts.is_empty()).then(|| serve.hosts.join(","))));
-        flags.push(("serve.folder", serve.folder.as_ref().map(|folder| folder.display().to_string())));
+        flags.extend(serve.flags());
     }
     let config = match Config::load(&flags) {
         Ok(config) => config,
@@ -123,17 +185,30 @@ fn main() -> ExitCode {
         Ok(lang) => lang,
         Err(refusal) => return complaint::tell(&ekiden::Error::from(refusal), Lang::from_environment()),
     };
-    let outcome = match command.unwrap_or(Command::Dev { data: None }) {
-        Command::Dev { data } => dev::run(data, lang),
-        Command::Serve(_) => serve::run(&config, lang),
-        Command::Token { command } => token::run(command, &config, common.output, lang),
-        Command::Task { command } => task::run(command, &config, common.output, lang),
-        Command::Store { command } => store::run(command, lang),
-        Command::Config { command } => settings::run(&command, &config, common.output, lang),
-    };
-    match outcome {
+    let command = command.unwrap_or_else(|| Command::Dev(DevWish::default()));
+    match carry_out(command, &config, common.output, lang) {
         Ok(code) => code,
         Err(error) => complaint::tell(error.as_ref(), lang),
+    }
+}
+
+fn carry_out(command: Command, config: &Config, form: Form, lang: Lang) -> Outcome<ExitCode> {
+    match command {
+        Command::Dev(wish) => dev::run(wish, config, lang),
+        Command::Serve(_) => serve::run(config, lang),
+        Command::Task { command } => task::run(command, config, form, lang),
+        Command::Status => status::run(config, form, lang),
+        Command::Counts(wish) => status::counts(wish, config, form, lang),
+        Command::Pool { command } => pool::run(command, config, form, lang),
+        Command::Runner { command } => runner::run(&command, config, form, lang),
+        Command::Schedule { command } => schedule::run(command, config, form, lang),
+        Command::Token { command } => token::run(command, config, form, lang),
+        Command::Store { command } => store::run(command, lang),
+        Command::Config { command } => settings::run(&command, config, form, lang),
+        Command::Completions { shell } => Ok(reference::completions(shell)),
+        Command::Man { dir } => reference::man(&dir),
+        Command::Openapi => reference::openapi(),
+        Command::Help { subject } => reference::help(&subject, lang),
     }
 }
 

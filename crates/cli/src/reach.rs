@@ -1,11 +1,16 @@
-//! How a command reaches its queue: a server by its address, the server that owns a data folder, or the store itself.
+//! How a command reaches its queue: a server by its address, the server that owns a data folder, the `dev` server of this
+//! user, or the store itself.
 
-use ekiden::core::{Namespace, ReasonCode};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ekiden::core::{Namespace, ReasonCode, Refusal};
 use ekiden::store::Address;
-use ekiden::{Client, Ekiden, Result};
+use ekiden::{Client, Ekiden, FolderLogs, HttpLogs, Logs, Result};
 
-use crate::config::Config;
-use crate::endpoint::Endpoint;
+use crate::Outcome;
+use crate::config::{Config, Origin};
+use crate::endpoint::{self, Endpoint};
 
 /// What a command may do to a store that is not there yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +25,10 @@ pub(crate) enum Missing {
 pub(crate) struct Reached {
     ekiden: Ekiden,
     pub(crate) client: Client,
+    /// What attempts wrote, where that is kept.
+    pub(crate) logs: Option<Arc<dyn Logs>>,
+    /// Whether nobody else can reach the store meanwhile.
+    pub(crate) alone: bool,
 }
 
 impl Reached {
@@ -27,35 +36,73 @@ impl Reached {
     pub(crate) async fn close(self) -> Result<()> {
         self.ekiden.close().await
     }
+
+    /// Refuses to wait for a change that nobody else can make, because this command has the store.
+    pub(crate) fn must_be_shared(&self) -> Result<(), Refusal> {
+        if self.alone { Err(Refusal::new(ReasonCode::StoreNotServed)) } else { Ok(()) }
+    }
+}
+
+/// Reaches the queue that the settings name, does something with it, and lets go of it again.
+pub(crate) fn visit(
+    config: &Config,
+    missing: Missing,
+    act: impl AsyncFnOnce(&Reached) -> Outcome<ExitCode>,
+) -> Outcome<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let reached = reach(config, missing).await?;
+        let outcome = act(&reached).await;
+        let closed = reached.close().await;
+        let code = outcome?;
+        closed?;
+        Ok(code)
+    })
 }
 
 /// The queue that the settings name.
 pub(crate) async fn reach(config: &Config, missing: Missing) -> Result<Reached> {
-    let url = config.require("url")?;
     let namespace = Namespace::new(config.require("namespace")?)?;
-    let ekiden = open(url, config.get("token"), missing).await?;
+    let (ekiden, logs, alone) = open(config, missing).await?;
     let client = ekiden.namespace(namespace.as_str())?;
-    Ok(Reached { ekiden, client })
+    Ok(Reached { ekiden, client, logs, alone })
 }
 
-async fn open(url: &str, token: Option<&str>, missing: Missing) -> Result<Ekiden> {
+type Opened = (Ekiden, Option<Arc<dyn Logs>>, bool);
+
+async fn open(config: &Config, missing: Missing) -> Result<Opened> {
+    let (url, token) = (config.require("url")?, config.get("token"));
     if url.starts_with("http:") || url.starts_with("https:") {
-        return Ekiden::connect(url, token).await;
+        return connect(url, token).await;
     }
     let address: Address = url.parse()?;
+    if config.origin("url") == Origin::Default
+        && owner(&address).is_none_or(|owner| !owner.is_alive())
+        && let Some(dev) = endpoint::of_dev()
+    {
+        return connect(&dev.url, token.or(dev.token.as_deref())).await;
+    }
     let opened = match missing {
         Missing::Make => address.open().await,
         Missing::Refuse => address.open_existing().await,
     };
     match opened {
-        Ok(store) => Ok(Ekiden::builder(store).build()),
+        Ok(store) => {
+            let logs = crate::serve::folder(config, &address).map(|folder| crate::serve::logs(&folder));
+            Ok((Ekiden::builder(store).build(), logs.map(|logs: FolderLogs| Arc::new(logs) as _), true))
+        }
         // Another process has it; if that is a server, it says where.
         Err(error) if error.code() == ReasonCode::StoreInUse => match owner(&address) {
-            Some(endpoint) => Ekiden::connect(&endpoint.url, token.or(endpoint.token.as_deref())).await,
+            Some(endpoint) => connect(&endpoint.url, token.or(endpoint.token.as_deref())).await,
             None => Err(error),
         },
         Err(error) => Err(error),
     }
+}
+
+async fn connect(url: &str, token: Option<&str>) -> Result<Opened> {
+    let logs: Arc<dyn Logs> = Arc::new(HttpLogs::connect(url, token)?);
+    Ok((Ekiden::connect(url, token).await?, Some(logs), false))
 }
 
 fn owner(address: &Address) -> Option<Endpoint> {

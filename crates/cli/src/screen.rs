@@ -1,4 +1,4 @@
-//! Where the demo is seen: a table redrawn in place on a terminal, or one line a change anywhere else.
+//! Where tasks are seen: a table redrawn in place on a terminal, or one line a change anywhere else.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -39,9 +39,9 @@ impl Screen {
         let _ = writeln!(anstream::stderr(), "{text}");
     }
 
-    /// Begins to show these tasks. A terminal too small for them gets lines.
+    /// Begins to show these tasks, and others that come. A terminal too small for them gets lines.
     pub(crate) fn begin(&mut self, rows: &[Row]) -> io::Result<()> {
-        let fits = |(columns, lines)| columns >= WIDTH_MIN && usize::from(lines) >= rows.len() + EXTRA_LINES;
+        let fits = |(columns, lines)| columns >= WIDTH_MIN && usize::from(lines) >= rows.len().max(1) + EXTRA_LINES;
         match &mut self.live {
             Some(live) if size().is_some_and(fits) => live.hide_cursor(),
             _ => {
@@ -49,6 +49,11 @@ impl Screen {
                 Ok(())
             }
         }
+    }
+
+    /// Gives lines, whatever the terminal can do.
+    pub(crate) fn be_plain(&mut self) {
+        self.live = None;
     }
 
     pub(crate) fn is_live(&self) -> bool {
@@ -66,8 +71,10 @@ impl Screen {
     /// Shows the tasks as they are now, where the table is redrawn.
     pub(crate) fn draw(&mut self, rows: &[Row]) -> io::Result<()> {
         match (&mut self.live, size()) {
-            (Some(live), Some((columns, _))) => {
-                live.draw(columns, &table::draw(rows, SystemClock.now(), self.lang, Room::Columns(columns)))
+            (Some(live), Some((columns, lines))) => {
+                let room = usize::from(lines).saturating_sub(EXTRA_LINES);
+                let rows = most_telling(rows, room);
+                live.draw(columns, &table::draw(&rows, SystemClock.now(), self.lang, Room::Columns(columns)))
             }
             _ => Ok(()),
         }
@@ -87,6 +94,15 @@ impl Screen {
             outcome => outcome,
         }
     }
+}
+
+/// As many tasks as there is room for: those that have not ended, then the latest, in their order.
+fn most_telling(rows: &[Row], room: usize) -> Vec<Row> {
+    let mut order: Vec<usize> = (0..rows.len()).rev().collect();
+    order.sort_by_key(|&at| rows.get(at).is_some_and(Row::is_final));
+    let mut kept: Vec<usize> = order.into_iter().take(room).collect();
+    kept.sort_unstable();
+    kept.into_iter().filter_map(|at| rows.get(at).cloned()).collect()
 }
 
 /// Columns and lines of the terminal.

@@ -14,12 +14,17 @@ use ekiden_server::{Events, Server, Tokens};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::Outcome;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::language::Lang;
 use crate::say;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  ekiden serve                                          # ./ekiden-data at 127.0.0.1:7707
+  ekiden serve --url local:/var/lib/ekiden --listen 127.0.0.1:0
+  ekiden token create ci --scope run && ekiden serve --listen 0.0.0.0:7707 --host jobs.example.com";
 
 /// 16,384 files: every connection that the server takes, and the store's and whatever else is open with room to spare.
 const FILES: u64 = 16_384;
@@ -29,13 +34,24 @@ const FILES: u64 = 16_384;
 pub(crate) struct Serve {
     /// The address to listen on; port 0 takes any that is free (EKIDEN_LISTEN)
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen: Option<String>,
+    listen: Option<String>,
     /// A further host name to answer for, as behind a proxy (EKIDEN_HOSTS)
     #[arg(long = "host", value_name = "NAME")]
-    pub(crate) hosts: Vec<String>,
+    hosts: Vec<String>,
     /// Where tokens and logs are; by default the data folder (EKIDEN_FOLDER)
     #[arg(long, value_name = "DIR")]
-    pub(crate) folder: Option<PathBuf>,
+    folder: Option<PathBuf>,
+}
+
+impl Serve {
+    /// The settings that its flags make.
+    pub(crate) fn flags(&self) -> [(&'static str, Option<String>); 3] {
+        [
+            ("serve.listen", self.listen.clone()),
+            ("serve.hosts", (!self.hosts.is_empty()).then(|| self.hosts.join(","))),
+            ("serve.folder", self.folder.as_ref().map(|folder| folder.display().to_string())),
+        ]
+    }
 }
 
 /// Serves until it is interrupted.
@@ -97,7 +113,7 @@ async fn listen(config: &Config, ekiden: &Ekiden, events: Arc<Events>, folder: O
         builder = builder.host(host);
     }
     if let Some(folder) = folder {
-        builder = builder.tokens(Tokens::at(folder)).logs(Arc::new(FolderLogs::at(folder.join("attempt-logs"))));
+        builder = builder.tokens(Tokens::at(folder)).logs(Arc::new(logs(folder)));
     }
     Ok(builder.bind(listen_address(config)?).await.map_err(ekiden::Error::from)?)
 }
@@ -111,13 +127,20 @@ pub(crate) fn folder(config: &Config, address: &Address) -> Option<PathBuf> {
     })
 }
 
-fn listen_address(config: &Config) -> Result<SocketAddr, ekiden::Error> {
+/// The logs of attempts in such a folder.
+pub(crate) fn logs(folder: &Path) -> FolderLogs {
+    FolderLogs::at(folder.join("attempt-logs"))
+}
+
+/// The address that the settings name.
+pub(crate) fn listen_address(config: &Config) -> Result<SocketAddr, ekiden::Error> {
     let text = config.require("serve.listen")?;
     let found = text.to_socket_addrs().map_err(|error| config.wrong("serve.listen", error))?.next();
     Ok(found.ok_or_else(|| config.wrong("serve.listen", "a host and a port, as in 127.0.0.1:7707"))?)
 }
 
-fn endpoint(url: &str, token: &str) -> Endpoint {
+/// Where a server of this process listens.
+pub(crate) fn endpoint(url: &str, token: &str) -> Endpoint {
     Endpoint {
         url: url.to_owned(),
         pid: std::process::id(),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde::Serialize;
 
+use crate::Outcome;
 use crate::config::{Config, Shown};
 use crate::language::Lang;
 use crate::output::{self, Form, Show};
@@ -20,12 +21,7 @@ pub(crate) enum ConfigCommand {
 }
 
 /// Carries a command out.
-pub(crate) fn run(
-    command: &ConfigCommand,
-    config: &Config,
-    form: Form,
-    lang: Lang,
-) -> Result<ExitCode, Box<dyn std::error::Error>> {
+pub(crate) fn run(command: &ConfigCommand, config: &Config, form: Form, lang: Lang) -> Outcome<ExitCode> {
     let ConfigCommand::Show { origin } = command;
     let lines: Vec<Line> = config.shown().into_iter().map(|shown| Line::new(shown, *origin, lang)).collect();
     let titles: &[&str] = match (lang, origin) {

@@ -13,16 +13,14 @@ use ekiden::store::transfer::{Existing, Moved, export, import};
 use ekiden::store::{Address, CheckDepth, Finding};
 use indicatif::BinaryBytes;
 
+use crate::Outcome;
 use crate::bar::Bar;
 use crate::language::Lang;
 use crate::say;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
-
 /// What stands for stdin or stdout.
 const DASH: &str = "-";
 
-/// Exit codes: 0 all is well, 1 something failed or was found, 2 the command cannot be meant.
 #[derive(Subcommand)]
 pub(crate) enum StoreCommand {
     /// Write everything as lines of JSON: all namespaces, every kind of record, leases included.

@@ -8,12 +8,11 @@ use ekiden::store::{Address, Clock, SystemClock};
 use ekiden_server::{Scope, TokenInfo, Tokens};
 use serde::Serialize;
 
+use crate::Outcome;
 use crate::config::Config;
 use crate::language::Lang;
 use crate::output::{self, Form, Show};
 use crate::say;
-
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 #[derive(Subcommand)]
 pub(crate) enum TokenCommand {

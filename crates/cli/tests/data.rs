@@ -24,7 +24,7 @@ impl Data {
 
     /// Starts the demo, and stops it with a signal while its first task runs.
     fn start_and_stop(&self, signal: Signal) -> String {
-        let mut running = Running::start(&["dev", "--data", &self.folder()]);
+        let mut running = Running::start(&["dev", "--once", "--data", &self.folder()]);
         running.wait_for("task=resize-photos state=running");
         send(signal, &running.child);
         running.end().1
@@ -34,14 +34,14 @@ impl Data {
 #[test]
 fn a_second_start_shows_the_tasks_of_the_first() {
     let data = Data::new();
-    let first = ekiden(&["dev", "--data", &data.folder()]);
+    let first = ekiden(&["dev", "--once", "--data", &data.folder()]);
     let log = text(&first.stderr);
     assert_eq!(first.status.code(), Some(0), "{log}");
     assert!(log.contains(&format!("kept in local:{}", data.folder())), "{log}");
     assert!(!log.contains("from earlier"), "nothing was there: {log}");
     assert!(log.ends_with("Kept: succeeded 8, dead 1\n"), "{log}");
 
-    let second = ekiden(&["dev", "--lang", "ja", "--data", &data.folder()]);
+    let second = ekiden(&["dev", "--once", "--lang", "ja", "--data", &data.folder()]);
     let log = text(&second.stderr);
     assert_eq!(second.status.code(), Some(0), "{log}");
     assert!(log.contains("前回までのタスク: 成功 8、失敗 1"), "{log}");
@@ -57,7 +57,7 @@ fn what_ctrl_c_handed_back_goes_on_with_the_next_start() {
     assert!(log.contains("Stopped. Handed back unfinished: resize-photos"), "{log}");
     assert!(log.lines().last().unwrap().starts_with("Kept: "), "{log}");
 
-    let output = ekiden(&["dev", "--data", &data.folder()]);
+    let output = ekiden(&["dev", "--once", "--data", &data.folder()]);
     let log = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{log}");
     assert!(log.contains("Still there from earlier: "), "{log}");
@@ -70,7 +70,7 @@ fn what_a_killed_start_held_is_taken_over_by_the_next() {
     let log = data.start_and_stop(Signal::KILL);
     assert!(!log.contains("Stopped"), "it had no time to say anything: {log}");
 
-    let output = ekiden(&["dev", "--data", &data.folder()]);
+    let output = ekiden(&["dev", "--once", "--data", &data.folder()]);
     let (log, table) = (text(&output.stderr), text(&output.stdout));
     assert_eq!(output.status.code(), Some(0), "{log}");
     assert!(log.contains("Still there from earlier: ") && log.contains("running "), "{log}");
@@ -82,7 +82,7 @@ fn what_a_killed_start_held_is_taken_over_by_the_next() {
 fn on_a_terminal_the_kept_tasks_are_shown_with_the_table() {
     let data = Data::new();
     data.start_and_stop(Signal::INT);
-    let mut terminal = Terminal::run(command(&["dev", "--data", &data.folder()]), 120);
+    let mut terminal = Terminal::run(command(&["dev", "--once", "--data", &data.folder()]), 120);
     assert_eq!(terminal.wait().code(), Some(0));
     let screen = terminal.screen();
     assert!(screen.iter().any(|line| line.starts_with("Still there from earlier: ")), "{}", screen.join("\n"));
@@ -94,10 +94,10 @@ fn on_a_terminal_the_kept_tasks_are_shown_with_the_table() {
 #[test]
 fn a_folder_that_is_in_use_is_refused_in_the_readers_language() {
     let data = Data::new();
-    let mut running = Running::start(&["dev", "--data", &data.folder()]);
+    let mut running = Running::start(&["dev", "--once", "--data", &data.folder()]);
     running.wait_for("task=resize-photos state=running");
     for (lang, says) in [("en", "STORE_IN_USE: Store is in use"), ("ja", "STORE_IN_USE: ストアは使用中です")] {
-        let second = ekiden(&["dev", "--lang", lang, "--data", &data.folder()]);
+        let second = ekiden(&["dev", "--once", "--lang", lang, "--data", &data.folder()]);
         assert_eq!(second.status.code(), Some(1));
         assert!(text(&second.stderr).contains(says), "{}", text(&second.stderr));
         assert!(second.stdout.is_empty());

@@ -21,7 +21,13 @@ fn stable(output: &Output) -> String {
     let log = text(&output.stderr);
     let of = |wanted: Option<&str>| log.lines().filter(|line| task(line) == wanted).collect::<Vec<_>>().join("\n");
     let by_task = TASKS.map(|id| of(Some(id))).join("\n");
-    masked(&format!("{by_task}\n\n{}\n\n{}", of(None), text(&output.stdout)))
+    masked(&without_port(&format!("{by_task}\n\n{}\n\n{}", of(None), text(&output.stdout))))
+}
+
+/// Servers of tests that run side by side have different ports.
+fn without_port(text: &str) -> String {
+    let Some((before, after)) = text.split_once("http://127.0.0.1:") else { return text.to_owned() };
+    format!("{before}http://SERVER{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
 fn masked(text: &str) -> String {
@@ -42,7 +48,7 @@ fn masked(text: &str) -> String {
 
 #[test]
 fn dev_carries_every_demo_task_to_its_end() {
-    let output = ekiden(&["dev"]);
+    let output = ekiden(&["dev", "--once"]);
     assert_eq!(output.status.code(), Some(0));
     insta::assert_snapshot!("english", stable(&output));
     let log = text(&output.stderr);
@@ -57,22 +63,126 @@ fn dev_carries_every_demo_task_to_its_end() {
 }
 
 #[test]
-fn dev_is_what_runs_without_a_command_and_speaks_japanese_when_asked() {
-    let output = ekiden(&["--lang", "ja"]);
+fn dev_speaks_japanese_when_asked() {
+    let output = ekiden(&["dev", "--once", "--lang", "ja"]);
     assert_eq!(output.status.code(), Some(0));
     insta::assert_snapshot!("japanese", stable(&output));
 }
 
+/// What the greeting says behind a word.
+fn step<'a>(greeting: &'a str, word: &str) -> &'a str {
+    let line = greeting.lines().find_map(|line| line.trim_start().strip_prefix(word)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {word:?} in\n{greeting}")).trim()
+}
+
+/// Does what the greeting says, as a person who copies it into a shell of another folder.
+fn copied(step: &str, folder: &std::path::Path) -> Output {
+    let mut shell = std::process::Command::new("sh");
+    let like = command(&[]);
+    for (name, value) in like.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.arg("-c").arg(step).current_dir(folder).output().unwrap()
+}
+
+#[test]
+fn dev_is_what_runs_without_a_command_and_stays_and_its_next_steps_work_as_printed() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut running = Running::start(&[]);
+    running.wait_for("Ctrl-C");
+    let greeting = running.seen.clone();
+    running.wait_for("task=ship-it state=needs_input");
+    running.wait_for("task=send-mail state=dead");
+    let listed = copied(step(&greeting, "list"), elsewhere.path());
+    assert!(text(&listed.stdout).contains("ship-it\tleg\tneeds_input"), "{}", text(&listed.stderr));
+    let why = copied(step(&greeting, "why"), elsewhere.path());
+    assert!(text(&why.stdout).contains("PERMANENT_FAILURE"), "{}{}", text(&why.stdout), text(&why.stderr));
+    assert!(copied(step(&greeting, "retry"), elsewhere.path()).status.success());
+    assert!(copied(step(&greeting, "answer"), elsewhere.path()).status.success());
+    running.wait_for("task=ship-it state=succeeded");
+    let added = copied(&step(&greeting, "add").replace("30", "1"), elsewhere.path());
+    assert_eq!(added.status.code(), Some(0), "{}", text(&added.stderr));
+    assert!(text(&added.stderr).contains(" succeeded 1/5"), "{}", text(&added.stderr));
+    running.wait_for("task=publish state=succeeded");
+    send(Signal::INT, &running.child);
+    let (status, log, _) = running.end();
+    assert_eq!(status.code(), Some(130), "it stays until it is told to end: {log}");
+    let gone = copied(step(&greeting, "list"), elsewhere.path());
+    assert!(text(&gone.stderr).contains("STORE_NOT_FOUND"), "nobody is found any more: {}", text(&gone.stderr));
+}
+
+#[test]
+fn a_second_dev_takes_the_next_port_and_is_the_one_that_is_found() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let address = |running: &Running| {
+        let at = running.seen.find("http://").unwrap();
+        running.seen[at..].split([',', '\n']).next().unwrap().to_owned()
+    };
+    let mut first = Running::start(&["dev"]);
+    first.wait_for("Ctrl-C");
+    let mut second = Running::start(&["dev", "--no-open"]);
+    second.wait_for("Ctrl-C");
+    assert_ne!(address(&first), address(&second));
+    let added = |url: Option<String>| {
+        let mut add = command(&["task", "add", "x", "--hold", "-o", "id"]);
+        add.current_dir(elsewhere.path()).envs(url.map(|url| ("EKIDEN_URL", url)));
+        text(&add.output().unwrap().stdout).trim_end().to_owned()
+    };
+    let (found, named) = (added(None), added(Some(address(&first))));
+    assert!(!elsewhere.path().join("ekiden-data").exists(), "a server was found, so no store was made");
+    second.wait_for(&format!("task={found} "));
+    first.wait_for(&format!("task={named} "));
+    for running in [second, first] {
+        send(Signal::TERM, &running.child);
+        assert_eq!(running.end().0.code(), Some(143));
+    }
+}
+
+#[test]
+fn a_browser_is_opened_on_a_terminal_and_nowhere_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (opener, seen) = (folder.path().join("xdg-open"), folder.path().join("seen"));
+    std::fs::write(&opener, format!("#!/bin/sh\necho \"$1\" > {}.part\nmv {0}.part {0}\n", seen.display())).unwrap();
+    std::fs::set_permissions(&opener, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let dev = |arguments: &[&str]| {
+        let mut dev = command(arguments);
+        dev.env("PATH", &path).env("DISPLAY", ":0");
+        dev
+    };
+    let mut piped = Running::begin(dev(&["dev"]));
+    piped.wait_for("task=publish state=succeeded");
+    send(Signal::TERM, &piped.child);
+    piped.end();
+    let mut unwanted = Terminal::run(dev(&["dev", "--no-open"]), 80);
+    unwanted.wait_for("[=");
+    send(Signal::TERM, &unwanted.child);
+    unwanted.wait();
+    assert!(!seen.exists(), "{}", std::fs::read_to_string(&seen).unwrap_or_default());
+
+    let mut terminal = Terminal::run(dev(&["dev"]), 80);
+    while !seen.exists() {
+        std::thread::yield_now();
+    }
+    let url = std::fs::read_to_string(&seen).unwrap();
+    terminal.wait_for(url.trim_end());
+    send(Signal::TERM, &terminal.child);
+    assert_eq!(terminal.wait().code(), Some(143));
+}
+
 #[test]
 fn without_a_terminal_nothing_is_coloured() {
-    let output = command(&["dev"]).env("LC_ALL", "ja_JP.UTF-8").output().unwrap();
+    let output = command(&["dev", "--once"]).env("LC_ALL", "ja_JP.UTF-8").output().unwrap();
     assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b));
     assert!(text(&output.stdout).starts_with("タスク "), "LANG and its kin choose the language");
 }
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_fault() {
-    let mut child = command(&["dev"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command(&["dev", "--once"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop((child.stdout.take(), child.stderr.take()));
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -89,7 +199,7 @@ fn assert_handed_back(log: &str, says: &str) {
 
 #[test]
 fn ctrl_c_hands_back_what_runs_and_says_so() {
-    let mut running = Running::start(&["dev"]);
+    let mut running = Running::start(&["dev", "--once"]);
     running.wait_for("task=resize-photos state=running");
     send(Signal::INT, &running.child);
     let (status, log, table) = running.end();
@@ -101,7 +211,7 @@ fn ctrl_c_hands_back_what_runs_and_says_so() {
 
 #[test]
 fn a_second_ctrl_c_changes_nothing() {
-    let mut running = Running::start(&["dev", "--lang", "ja"]);
+    let mut running = Running::start(&["dev", "--once", "--lang", "ja"]);
     running.wait_for("task=resize-photos state=running");
     send(Signal::INT, &running.child);
     send(Signal::INT, &running.child);
@@ -114,7 +224,7 @@ fn a_second_ctrl_c_changes_nothing() {
 
 #[test]
 fn a_supervisor_that_terminates_it_gets_its_own_exit_code() {
-    let mut running = Running::start(&["dev"]);
+    let mut running = Running::start(&["dev", "--once"]);
     running.wait_for("task=resize-photos state=running");
     send(Signal::TERM, &running.child);
     let (status, log, _) = running.end();
@@ -135,7 +245,7 @@ fn assert_cursor_restored(written: &str) {
 
 #[test]
 fn on_a_terminal_the_table_is_redrawn_in_place() {
-    let mut terminal = Terminal::run(command(&["dev"]), 80);
+    let mut terminal = Terminal::run(command(&["dev", "--once"]), 80);
     let status = terminal.wait();
     assert_eq!(status.code(), Some(0));
     assert_cursor_restored(&terminal.written);
@@ -153,12 +263,12 @@ fn on_a_terminal_the_table_is_redrawn_in_place() {
         assert!(rows[0].chars().count() <= 80, "within the terminal: {}", rows[0]);
     }
     assert!(!terminal.written.contains("state="), "a table needs no lines beside it");
-    insta::assert_snapshot!("terminal", masked(&screen.join("\n")));
+    insta::assert_snapshot!("terminal", masked(&without_port(&screen.join("\n"))));
 }
 
 #[test]
 fn ctrl_c_on_a_terminal_restores_the_cursor() {
-    let mut terminal = Terminal::run(command(&["dev"]), 120);
+    let mut terminal = Terminal::run(command(&["dev", "--once"]), 120);
     terminal.wait_for("[=");
     send(Signal::INT, &terminal.child);
     assert_eq!(terminal.wait().code(), Some(130));
@@ -170,7 +280,7 @@ fn ctrl_c_on_a_terminal_restores_the_cursor() {
 #[test]
 fn a_terminal_that_wants_no_colour_or_knows_none_gets_lines() {
     for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
-        let mut wish = command(&["dev"]);
+        let mut wish = command(&["dev", "--once"]);
         wish.env(name, value);
         let mut terminal = Terminal::run(wish, 80);
         assert_eq!(terminal.wait().code(), Some(0));
@@ -181,7 +291,7 @@ fn a_terminal_that_wants_no_colour_or_knows_none_gets_lines() {
 
 #[test]
 fn a_terminal_too_narrow_for_the_table_gets_lines() {
-    let mut terminal = Terminal::run(command(&["dev"]), 40);
+    let mut terminal = Terminal::run(command(&["dev", "--once"]), 40);
     assert_eq!(terminal.wait().code(), Some(0));
     assert!(!terminal.written.contains(HIDE_CURSOR));
     assert!(terminal.written.contains("task=send-mail state=dead"));

@@ -136,6 +136,8 @@ reason_codes! {
         SweepNotFound = "SWEEP_NOT_FOUND",
         /// A setting cannot be used.
         ConfigInvalid = "CONFIG_INVALID",
+        /// A command on many tasks was not confirmed.
+        ConfirmationMissing = "CONFIRMATION_MISSING",
     }
     Access {
         /// A token is needed, and there was none.
@@ -276,6 +278,8 @@ reason_codes! {
         ImportTooNew = "IMPORT_TOO_NEW",
         /// The target of an import has something in a namespace that is imported.
         ImportExists = "IMPORT_EXISTS",
+        /// Nobody else can reach the store while it is open here, so that what is waited for cannot come.
+        StoreNotServed = "STORE_NOT_SERVED",
         /// A file that was named cannot be read or written.
         FileUnavailable = "FILE_UNAVAILABLE",
         /// The namespace is shared with foreign runners.

@@ -34,6 +34,8 @@ pub use context::Context;
 pub use enqueue::EnqueueBuilder;
 pub use error::{Error, Result};
 pub use handler::{Done, IntoDone, Payload, TaskError, TaskHandler, Undecodable};
+#[cfg(all(feature = "http", unix))]
+pub use http::HttpLogs;
 #[cfg(feature = "http")]
 pub use http::HttpQueue;
 pub use io::Io;

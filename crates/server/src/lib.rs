@@ -16,6 +16,7 @@ pub mod limits;
 mod metrics;
 mod namespaces;
 mod openapi;
+mod overview;
 mod query;
 mod room;
 mod route;

@@ -83,6 +83,15 @@ pub const NAMESPACES_A_LOOK: usize = 64;
 /// 32 namespaces whose counts the metrics have: every one costs nine lines.
 pub const METRICS_NAMESPACES_MAX: usize = 32;
 
+/// 32 namespaces, 25 tasks, 50 pools and 50 runners on the page of the server: what somebody reads at a glance.
+pub const OVERVIEW_NAMESPACES_MAX: usize = 32;
+/// See [`OVERVIEW_NAMESPACES_MAX`].
+pub const OVERVIEW_TASKS_MAX: usize = 25;
+/// See [`OVERVIEW_NAMESPACES_MAX`].
+pub const OVERVIEW_POOLS_MAX: usize = 50;
+/// See [`OVERVIEW_NAMESPACES_MAX`].
+pub const OVERVIEW_RUNNERS_MAX: usize = 50;
+
 /// 32 tasks a round whose logs are checked for still having a task.
 pub const LOG_CHECKS_A_ROUND: usize = 32;
 

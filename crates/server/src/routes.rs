@@ -7,7 +7,7 @@ use axum::http::Method;
 use ekiden_wire as wire;
 
 use crate::access::Scope::{Admin, Open, Read, Run};
-use crate::api::{claims, commands, health, logs, pools, runners, schedules, streams, sweeps, tasks};
+use crate::api::{claims, commands, health, logs, overview, pools, runners, schedules, streams, sweeps, tasks};
 use crate::limits::{BATCH_BODY_BYTES_MAX, LOG_BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX, TASK_BODY_BYTES_MAX};
 use crate::route::{Parameter, Route};
 
@@ -45,6 +45,11 @@ macro_rules! route {
 
 fn about() -> Vec<Route> {
     vec![
+        route!(GET, "/", Read, "overview", "The server at a glance, as a page", overview::page)
+            .asks(const { &[Parameter::text("namespace", "the namespace that is shown")] })
+            .gives_other("text/html"),
+        route!(GET, "/style.css", Open, "overviewStyle", "How that page looks", overview::style)
+            .gives_other("text/css"),
         route!(GET, "/health", Open, "health", "Whether the server is alive", health::health).gives_other("text/plain"),
         route!(GET, "/ready", Open, "ready", "Whether the server can carry requests out", health::ready)
             .gives_other("text/plain"),

@@ -16,6 +16,13 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
             command.env_remove(variable);
         }
     }
+    // A browser is opened by tests of that only, and no test finds the server of another.
+    for variable in ["DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"] {
+        command.env_remove(variable);
+    }
+    let own = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("runtime-{}", std::process::id()));
+    std::fs::create_dir_all(&own).expect("a folder of this test can be made");
+    command.env("XDG_RUNTIME_DIR", &own).env("XDG_CONFIG_HOME", &own);
     command.args(arguments).env("LC_ALL", "C").env("TERM", "xterm-256color");
     command
 }
@@ -41,7 +48,11 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::begin(command(arguments))
+    }
+
+    pub(crate) fn begin(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log, seen: String::new() }
     }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "every test file uses its part")]
 
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::Chars;
@@ -21,7 +21,21 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    pub(crate) fn run(mut command: Command, columns: u16) -> Self {
+    pub(crate) fn run(command: Command, columns: u16) -> Self {
+        Self::open(command, columns, false)
+    }
+
+    /// The same, where somebody sits at the terminal.
+    pub(crate) fn attended(command: Command, columns: u16) -> Self {
+        Self::open(command, columns, true)
+    }
+
+    /// Types something.
+    pub(crate) fn type_in(&mut self, text: &str) {
+        self.controller.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn open(mut command: Command, columns: u16, attended: bool) -> Self {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&controller).unwrap();
         unlockpt(&controller).unwrap();
@@ -30,7 +44,8 @@ impl Terminal {
         let user = OpenOptions::new().read(true).write(true).custom_flags(no_controlling_terminal).open(name).unwrap();
         tcsetwinsize(&user, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         let output = Stdio::from(user.try_clone().unwrap());
-        let child = command.stdin(Stdio::null()).stdout(output).stderr(user).spawn().unwrap();
+        let input = if attended { Stdio::from(user.try_clone().unwrap()) } else { Stdio::null() };
+        let child = command.stdin(input).stdout(output).stderr(user).spawn().unwrap();
         Self { controller: controller.into(), child, written: String::new(), bytes: Vec::new() }
     }
 

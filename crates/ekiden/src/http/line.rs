@@ -25,6 +25,11 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// 15 seconds: no request but a long poll takes a server as long; then its line is taken for dead.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+#[cfg(unix)]
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+
 /// 5 seconds to reach a server.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -109,21 +114,7 @@ impl Line {
         body: Option<Bytes>,
         longer: Duration,
     ) -> (Repeated, Result<T>) {
-        let mut wait = FIRST_WAIT;
-        let mut earlier: Option<Error> = None;
-        for tries in 1.. {
-            let outcome = self.once(method, path, body.clone(), longer).await;
-            let outcome = outcome.map_err(|error| error.after(earlier.as_ref()));
-            match outcome {
-                Err(error) if error.is_retryable() && tries < TRIES => {
-                    tokio::time::sleep(wait).await;
-                    wait *= 2;
-                    earlier = Some(error);
-                }
-                settled => return (Repeated::after(earlier.as_ref()), settled),
-            }
-        }
-        unreachable!("the loop has no end of its own")
+        repeat(|| self.once(method, path, body.clone(), longer)).await
     }
 
     /// One try. For what is soon followed by the next anyway, such as a sign of life.
@@ -134,14 +125,53 @@ impl Line {
         body: Option<Bytes>,
         longer: Duration,
     ) -> Result<T> {
+        let (status, _, bytes) = self.exchange(method, path, body.map(|body| (JSON, body)), longer).await?;
+        read(status, &bytes)
+    }
+
+    /// Reads bytes of any kind, and what the headers say about them.
+    #[cfg(unix)]
+    pub(super) async fn read_octets(&self, path: &Path) -> Result<(HeaderMap, Bytes)> {
+        self.persist_octets(&Method::GET, path, None).await
+    }
+
+    /// Sends bytes of any kind, and reads the answer.
+    #[cfg(unix)]
+    pub(super) async fn send_octets<T: DeserializeOwned>(&self, path: &Path, body: Bytes) -> Result<T> {
+        let (_, bytes) = self.persist_octets(&Method::POST, path, Some((OCTETS, body))).await?;
+        read(StatusCode::OK, &bytes)
+    }
+
+    #[cfg(unix)]
+    async fn persist_octets(
+        &self,
+        method: &Method,
+        path: &Path,
+        body: Option<(HeaderValue, Bytes)>,
+    ) -> Result<(HeaderMap, Bytes)> {
+        let once = || async {
+            let (status, headers, bytes) = self.exchange(method, path, body.clone(), Duration::ZERO).await?;
+            if status.is_success() { Ok((headers, bytes)) } else { Err(refused(status, &bytes)) }
+        };
+        repeat(once).await.1
+    }
+
+    /// A request and its whole answer, whatever it is.
+    async fn exchange(
+        &self,
+        method: &Method,
+        path: &Path,
+        body: Option<(HeaderValue, Bytes)>,
+        longer: Duration,
+    ) -> Result<(StatusCode, HeaderMap, Bytes)> {
         let mut request = self.http.request(method.clone(), self.url(path)).timeout(ANSWER_WITHIN + longer);
-        if let Some(body) = body {
-            request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body);
+        if let Some((content_type, body)) = body {
+            request = request.header(CONTENT_TYPE, content_type).body(body);
         }
         let response = request.send().await.map_err(|error| broken(&error))?;
-        let status = response.status();
+        let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.bytes().await.map_err(|error| broken(&error))?;
-        read(status, &bytes)
+        Ok((status, headers, bytes))
     }
 
     /// Opens a stream of events. Its headers are here, so the server has subscribed.
@@ -164,6 +194,24 @@ impl Line {
     fn url(&self, path: &Path) -> String {
         format!("{}{}", self.base, path.as_str())
     }
+}
+
+/// Tries until an answer settles it, or trying cannot help.
+async fn repeat<T, F: Future<Output = Result<T>>>(once: impl Fn() -> F) -> (Repeated, Result<T>) {
+    let mut wait = FIRST_WAIT;
+    let mut earlier: Option<Error> = None;
+    for tries in 1.. {
+        let outcome = once().await.map_err(|error| error.after(earlier.as_ref()));
+        match outcome {
+            Err(error) if error.is_retryable() && tries < TRIES => {
+                tokio::time::sleep(wait).await;
+                wait *= 2;
+                earlier = Some(error);
+            }
+            settled => return (Repeated::after(earlier.as_ref()), settled),
+        }
+    }
+    unreachable!("the loop has no end of its own")
 }
 
 /// Whether an earlier try of a request may have happened.

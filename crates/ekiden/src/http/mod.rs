@@ -3,6 +3,8 @@
 
 mod hints;
 mod line;
+#[cfg(unix)]
+mod logs;
 mod path;
 mod queue;
 mod stream;
@@ -17,6 +19,9 @@ use ekiden_wire as wire;
 
 use crate::error::Result;
 use crate::port::QueueInfo;
+#[cfg(unix)]
+pub use logs::HttpLogs;
+
 use hints::Bells;
 use line::Line;
 

@@ -4,6 +4,7 @@ pub(crate) mod claims;
 pub(crate) mod commands;
 pub(crate) mod health;
 pub(crate) mod logs;
+pub(crate) mod overview;
 pub(crate) mod pools;
 pub(crate) mod runners;
 pub(crate) mod schedules;
