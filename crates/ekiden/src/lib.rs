@@ -36,6 +36,8 @@ pub use error::{Error, Result};
 pub use handler::{Done, IntoDone, Payload, TaskError, TaskHandler, Undecodable};
 #[cfg(feature = "http")]
 pub use http::HttpQueue;
+#[cfg(all(feature = "http", unix))]
+pub use http::{HttpLogs, LogStream};
 pub use io::Io;
 #[cfg(unix)]
 pub use logs::{AttemptRef, FolderLogs, LogPart, Logs};
@@ -46,7 +48,7 @@ pub use port::{
 pub use queue::StoreQueue;
 pub use record::{TaskRecord, TaskState};
 pub use registry::Registry;
-pub use runner::{Ended, Runner, RunnerBuilder, Stop};
+pub use runner::{Ended, Runner, RunnerBuilder, Stop, StopReason};
 pub use schedule::ScheduleBuilder;
 
 /// The words of the core that the port speaks.

@@ -1,5 +1,6 @@
 //! One line to a server: requests that are repeated while that can help, and answers in the words of the wire.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,21 +110,31 @@ impl Line {
         body: Option<Bytes>,
         longer: Duration,
     ) -> (Repeated, Result<T>) {
-        let mut wait = FIRST_WAIT;
-        let mut earlier: Option<Error> = None;
-        for tries in 1.. {
-            let outcome = self.once(method, path, body.clone(), longer).await;
-            let outcome = outcome.map_err(|error| error.after(earlier.as_ref()));
-            match outcome {
-                Err(error) if error.is_retryable() && tries < TRIES => {
-                    tokio::time::sleep(wait).await;
-                    wait *= 2;
-                    earlier = Some(error);
-                }
-                settled => return (Repeated::after(earlier.as_ref()), settled),
-            }
-        }
-        unreachable!("the loop has no end of its own")
+        repeated(|| self.once(method, path, body.clone(), longer)).await
+    }
+
+    /// Sends bytes as they are, and reads the answer.
+    pub(super) async fn send_bytes<T: DeserializeOwned>(&self, path: &Path, bytes: Bytes) -> Result<T> {
+        let once = || async {
+            let request = self.http.post(self.url(path)).timeout(ANSWER_WITHIN);
+            let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+            let response = request.body(bytes.clone()).send().await.map_err(|error| broken(&error))?;
+            let status = response.status();
+            read(status, &response.bytes().await.map_err(|error| broken(&error))?)
+        };
+        repeated(once).await.1
+    }
+
+    /// Reads bytes as they are, with what their headers say.
+    pub(super) async fn read_bytes(&self, path: &Path) -> Result<(HeaderMap, Bytes)> {
+        let once = || async {
+            let request = self.http.get(self.url(path)).timeout(ANSWER_WITHIN).header(ACCEPT, HeaderValue::from_static("*/*"));
+            let mut response = request.send().await.map_err(|error| broken(&error))?;
+            let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+            let bytes = response.bytes().await.map_err(|error| broken(&error))?;
+            if status.is_success() { Ok((headers, bytes)) } else { Err(refused(status, &bytes)) }
+        };
+        repeated(once).await.1
     }
 
     /// One try. For what is soon followed by the next anyway, such as a sign of life.
@@ -146,7 +157,12 @@ impl Line {
 
     /// Opens a stream of events. Its headers are here, so the server has subscribed.
     pub(super) async fn stream(&self, path: &Path) -> Result<Response> {
-        let request = self.http.get(self.url(path)).header(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        self.open(path, "text/event-stream").await
+    }
+
+    /// Opens a stream of anything.
+    pub(super) async fn open(&self, path: &Path, accept: &'static str) -> Result<Response> {
+        let request = self.http.get(self.url(path)).header(ACCEPT, HeaderValue::from_static(accept));
         let opened = tokio::time::timeout(ANSWER_WITHIN, request.send()).await;
         let response = match opened {
             Ok(Ok(response)) => response,
@@ -164,6 +180,28 @@ impl Line {
     fn url(&self, path: &Path) -> String {
         format!("{}{}", self.base, path.as_str())
     }
+}
+
+/// Tries again while that can help.
+async fn repeated<T, Once, Try>(once: Once) -> (Repeated, Result<T>)
+where
+    Once: Fn() -> Try,
+    Try: Future<Output = Result<T>>,
+{
+    let mut wait = FIRST_WAIT;
+    let mut earlier: Option<Error> = None;
+    for tries in 1.. {
+        let outcome = once().await.map_err(|error| error.after(earlier.as_ref()));
+        match outcome {
+            Err(error) if error.is_retryable() && tries < TRIES => {
+                tokio::time::sleep(wait).await;
+                wait *= 2;
+                earlier = Some(error);
+            }
+            settled => return (Repeated::after(earlier.as_ref()), settled),
+        }
+    }
+    unreachable!("the loop has no end of its own")
 }
 
 /// Whether an earlier try of a request may have happened.

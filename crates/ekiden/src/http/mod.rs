@@ -3,6 +3,8 @@
 
 mod hints;
 mod line;
+#[cfg(unix)]
+mod logs;
 mod path;
 mod queue;
 mod stream;
@@ -14,6 +16,9 @@ use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
 use ekiden_wire as wire;
+
+#[cfg(unix)]
+pub use logs::{HttpLogs, LogStream};
 
 use crate::error::Result;
 use crate::port::QueueInfo;
