@@ -1,6 +1,5 @@
 //! One line to a server: requests that are repeated while that can help, and answers in the words of the wire.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,11 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 
 /// 15 seconds: no request but a long poll takes a server as long; then its line is taken for dead.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+#[cfg(unix)]
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// 5 seconds to reach a server.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -110,31 +114,7 @@ impl Line {
         body: Option<Bytes>,
         longer: Duration,
     ) -> (Repeated, Result<T>) {
-        repeated(|| self.once(method, path, body.clone(), longer)).await
-    }
-
-    /// Sends bytes as they are, and reads the answer.
-    pub(super) async fn send_bytes<T: DeserializeOwned>(&self, path: &Path, bytes: Bytes) -> Result<T> {
-        let once = || async {
-            let request = self.http.post(self.url(path)).timeout(ANSWER_WITHIN);
-            let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-            let response = request.body(bytes.clone()).send().await.map_err(|error| broken(&error))?;
-            let status = response.status();
-            read(status, &response.bytes().await.map_err(|error| broken(&error))?)
-        };
-        repeated(once).await.1
-    }
-
-    /// Reads bytes as they are, with what their headers say.
-    pub(super) async fn read_bytes(&self, path: &Path) -> Result<(HeaderMap, Bytes)> {
-        let once = || async {
-            let request = self.http.get(self.url(path)).timeout(ANSWER_WITHIN).header(ACCEPT, HeaderValue::from_static("*/*"));
-            let mut response = request.send().await.map_err(|error| broken(&error))?;
-            let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
-            let bytes = response.bytes().await.map_err(|error| broken(&error))?;
-            if status.is_success() { Ok((headers, bytes)) } else { Err(refused(status, &bytes)) }
-        };
-        repeated(once).await.1
+        repeat(async || self.once(method, path, body.clone(), longer).await).await
     }
 
     /// One try. For what is soon followed by the next anyway, such as a sign of life.
@@ -145,24 +125,58 @@ impl Line {
         body: Option<Bytes>,
         longer: Duration,
     ) -> Result<T> {
+        let (status, _, bytes) = self.exchange(method, path, body.map(|body| (JSON, body)), longer).await?;
+        read(status, &bytes)
+    }
+
+    /// Reads bytes of any kind, and what the headers say about them.
+    #[cfg(unix)]
+    pub(super) async fn read_octets(&self, path: &Path) -> Result<(HeaderMap, Bytes)> {
+        self.persist_octets(&Method::GET, path, None).await
+    }
+
+    /// Sends bytes of any kind, and reads the answer.
+    #[cfg(unix)]
+    pub(super) async fn send_octets<T: DeserializeOwned>(&self, path: &Path, body: Bytes) -> Result<T> {
+        let (_, bytes) = self.persist_octets(&Method::POST, path, Some((OCTETS, body))).await?;
+        read(StatusCode::OK, &bytes)
+    }
+
+    #[cfg(unix)]
+    async fn persist_octets(
+        &self,
+        method: &Method,
+        path: &Path,
+        body: Option<(HeaderValue, Bytes)>,
+    ) -> Result<(HeaderMap, Bytes)> {
+        let once = async || {
+            let (status, headers, bytes) = self.exchange(method, path, body.clone(), Duration::ZERO).await?;
+            if status.is_success() { Ok((headers, bytes)) } else { Err(refused(status, &bytes)) }
+        };
+        repeat(once).await.1
+    }
+
+    /// A request and its whole answer, whatever it is.
+    async fn exchange(
+        &self,
+        method: &Method,
+        path: &Path,
+        body: Option<(HeaderValue, Bytes)>,
+        longer: Duration,
+    ) -> Result<(StatusCode, HeaderMap, Bytes)> {
         let mut request = self.http.request(method.clone(), self.url(path)).timeout(ANSWER_WITHIN + longer);
-        if let Some(body) = body {
-            request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body);
+        if let Some((content_type, body)) = body {
+            request = request.header(CONTENT_TYPE, content_type).body(body);
         }
         let response = request.send().await.map_err(|error| broken(&error))?;
-        let status = response.status();
+        let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.bytes().await.map_err(|error| broken(&error))?;
-        read(status, &bytes)
+        Ok((status, headers, bytes))
     }
 
     /// Opens a stream of events. Its headers are here, so the server has subscribed.
     pub(super) async fn stream(&self, path: &Path) -> Result<Response> {
-        self.open(path, "text/event-stream").await
-    }
-
-    /// Opens a stream of anything.
-    pub(super) async fn open(&self, path: &Path, accept: &'static str) -> Result<Response> {
-        let request = self.http.get(self.url(path)).header(ACCEPT, HeaderValue::from_static(accept));
+        let request = self.http.get(self.url(path)).header(ACCEPT, HeaderValue::from_static("text/event-stream"));
         let opened = tokio::time::timeout(ANSWER_WITHIN, request.send()).await;
         let response = match opened {
             Ok(Ok(response)) => response,
@@ -182,12 +196,8 @@ impl Line {
     }
 }
 
-/// Tries again while that can help.
-async fn repeated<T, Once, Try>(once: Once) -> (Repeated, Result<T>)
-where
-    Once: Fn() -> Try,
-    Try: Future<Output = Result<T>>,
-{
+/// Tries until an answer settles it, or trying cannot help.
+async fn repeat<T>(once: impl AsyncFn() -> Result<T>) -> (Repeated, Result<T>) {
     let mut wait = FIRST_WAIT;
     let mut earlier: Option<Error> = None;
     for tries in 1.. {

@@ -17,11 +17,11 @@ use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
 use ekiden_wire as wire;
 
-#[cfg(unix)]
-pub use logs::{HttpLogs, LogStream};
-
 use crate::error::Result;
 use crate::port::QueueInfo;
+#[cfg(unix)]
+pub use logs::HttpLogs;
+
 use hints::Bells;
 use line::Line;
 
