@@ -6,10 +6,14 @@ mod config;
 mod demo;
 mod dev;
 mod endpoint;
+#[cfg(target_os = "linux")]
+mod handlers;
 mod language;
 mod output;
 mod reach;
 mod row;
+#[cfg(target_os = "linux")]
+mod run;
 mod screen;
 mod serve;
 mod settings;
@@ -17,6 +21,8 @@ mod store;
 mod table;
 mod task;
 mod token;
+#[cfg(target_os = "linux")]
+mod work;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -74,6 +80,12 @@ enum Command {
     },
     /// Serve a store over HTTP, to programs, runners and people.
     Serve(Serve),
+    /// Run tasks by any command: its stdin is the payload, its exit code the outcome.
+    #[cfg(target_os = "linux")]
+    Work(Box<work::Work>),
+    /// Run one command as a task: kept, watched, and killed as a whole.
+    #[cfg(target_os = "linux")]
+    Run(Box<run::Run>),
     /// Hand tasks in, look at them, cancel and retry them.
     Task {
         #[command(subcommand)]
@@ -97,6 +109,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A supervisor of a command is this program too, and nothing else then.
+    #[cfg(target_os = "linux")]
+    ekiden::exec::supervise_if_asked();
     let Cli { common, command } = Cli::parse();
     let mut flags = vec![
         ("url", common.url),
@@ -122,6 +137,10 @@ fn main() -> ExitCode {
     let outcome = match command.unwrap_or(Command::Dev { data: None }) {
         Command::Dev { data } => dev::run(data, lang),
         Command::Serve(_) => serve::run(&config, lang),
+        #[cfg(target_os = "linux")]
+        Command::Work(wish) => work::run(*wish, &config, lang),
+        #[cfg(target_os = "linux")]
+        Command::Run(wish) => run::run(*wish, &config, lang),
         Command::Token { command } => token::run(command, &config, common.output, lang),
         Command::Task { command } => task::run(command, &config, common.output, lang),
         Command::Store { command } => store::run(command, lang),

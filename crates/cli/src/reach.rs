@@ -1,8 +1,10 @@
 //! How a command reaches its queue: a server by its address, the server that owns a data folder, or the store itself.
 
+use std::sync::Arc;
+
 use ekiden::core::{Namespace, ReasonCode};
 use ekiden::store::Address;
-use ekiden::{Client, Ekiden, Result};
+use ekiden::{Client, Ekiden, FolderLogs, HttpLogs, Logs, Result};
 
 use crate::config::Config;
 use crate::endpoint::Endpoint;
@@ -20,6 +22,8 @@ pub(crate) enum Missing {
 pub(crate) struct Reached {
     ekiden: Ekiden,
     pub(crate) client: Client,
+    /// What attempts wrote, where that is kept.
+    pub(crate) logs: Option<Arc<dyn Logs>>,
 }
 
 impl Reached {
@@ -31,16 +35,18 @@ impl Reached {
 
 /// The queue that the settings name.
 pub(crate) async fn reach(config: &Config, missing: Missing) -> Result<Reached> {
-    let url = config.require("url")?;
     let namespace = Namespace::new(config.require("namespace")?)?;
-    let ekiden = open(url, config.get("token"), missing).await?;
+    let (ekiden, logs) = open(config, missing).await?;
     let client = ekiden.namespace(namespace.as_str())?;
-    Ok(Reached { ekiden, client })
+    Ok(Reached { ekiden, client, logs })
 }
 
-async fn open(url: &str, token: Option<&str>, missing: Missing) -> Result<Ekiden> {
+type Opened = (Ekiden, Option<Arc<dyn Logs>>);
+
+async fn open(config: &Config, missing: Missing) -> Result<Opened> {
+    let (url, token) = (config.require("url")?, config.get("token"));
     if url.starts_with("http:") || url.starts_with("https:") {
-        return Ekiden::connect(url, token).await;
+        return connect(url, token).await;
     }
     let address: Address = url.parse()?;
     let opened = match missing {
@@ -48,14 +54,22 @@ async fn open(url: &str, token: Option<&str>, missing: Missing) -> Result<Ekiden
         Missing::Refuse => address.open_existing().await,
     };
     match opened {
-        Ok(store) => Ok(Ekiden::builder(store).build()),
+        Ok(store) => {
+            let logs = crate::serve::folder(config, &address).map(|folder| crate::serve::logs(&folder));
+            Ok((Ekiden::builder(store).build(), logs.map(|logs: FolderLogs| Arc::new(logs) as _)))
+        }
         // Another process has it; if that is a server, it says where.
         Err(error) if error.code() == ReasonCode::StoreInUse => match owner(&address) {
-            Some(endpoint) => Ekiden::connect(&endpoint.url, token.or(endpoint.token.as_deref())).await,
+            Some(endpoint) => connect(&endpoint.url, token.or(endpoint.token.as_deref())).await,
             None => Err(error),
         },
         Err(error) => Err(error),
     }
+}
+
+async fn connect(url: &str, token: Option<&str>) -> Result<Opened> {
+    let logs: Arc<dyn Logs> = Arc::new(HttpLogs::connect(url, token)?);
+    Ok((Ekiden::connect(url, token).await?, Some(logs)))
 }
 
 fn owner(address: &Address) -> Option<Endpoint> {

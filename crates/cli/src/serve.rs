@@ -97,9 +97,14 @@ async fn listen(config: &Config, ekiden: &Ekiden, events: Arc<Events>, folder: O
         builder = builder.host(host);
     }
     if let Some(folder) = folder {
-        builder = builder.tokens(Tokens::at(folder)).logs(Arc::new(FolderLogs::at(folder.join("attempt-logs"))));
+        builder = builder.tokens(Tokens::at(folder)).logs(Arc::new(logs(folder)));
     }
     Ok(builder.bind(listen_address(config)?).await.map_err(ekiden::Error::from)?)
+}
+
+/// The logs of attempts below a folder.
+pub(crate) fn logs(folder: &Path) -> FolderLogs {
+    FolderLogs::at(folder.join("attempt-logs"))
 }
 
 /// Where tokens and logs are: said, or with the data.
@@ -157,7 +162,7 @@ fn make_room_for_connections() {
     }
 }
 
-fn start_logging(config: &Config) -> Result<(), Refusal> {
+pub(crate) fn start_logging(config: &Config) -> Result<(), Refusal> {
     let level: tracing::Level = config
         .require("log.level")?
         .parse()

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use ekiden_core::attempt::Stage;
 use ekiden_core::lease::Token;
 use ekiden_core::task::{Progress, QuestionAnswer, Spec};
+#[cfg(all(feature = "exec", target_os = "linux"))]
+use ekiden_core::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
@@ -55,6 +57,12 @@ impl Context {
     /// What holds the attempt's handler.
     pub(crate) fn leash(&self) -> &Leash {
         &self.inner.leash
+    }
+
+    /// The moment, by the clock that the runner goes by.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn now(&self) -> Timestamp {
+        self.client().tools().clock.now()
     }
 
     /// The task as it was handed in: id, pool, labels, group and all else.

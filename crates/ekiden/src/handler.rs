@@ -75,6 +75,8 @@ pub enum Done {
     Asked(Box<Question>),
     /// It stopped as it was told to, before the work was done; no attempt is spent.
     Interrupted,
+    /// It took longer than a limit of its own.
+    TimedOut,
 }
 
 impl Done {
@@ -224,6 +226,7 @@ pub(crate) fn verdict(outcome: Result<Done, TaskError>) -> Verdict {
         Ok(Done::Snoozed(wait)) => Verdict::Snoozed(Millis::from(wait)),
         Ok(Done::Asked(question)) => Verdict::Asked(question),
         Ok(Done::Interrupted) => Verdict::Interrupted,
+        Ok(Done::TimedOut) => Verdict::TimedOut,
         Err(error) => Verdict::Failed(error.failure()),
     }
 }

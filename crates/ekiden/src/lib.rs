@@ -9,6 +9,8 @@ mod client;
 mod context;
 mod enqueue;
 mod error;
+#[cfg(all(feature = "exec", target_os = "linux"))]
+pub mod exec;
 mod handler;
 #[cfg(feature = "http")]
 mod http;
