@@ -114,7 +114,7 @@ impl Line {
         body: Option<Bytes>,
         longer: Duration,
     ) -> (Repeated, Result<T>) {
-        repeat(async || self.once(method, path, body.clone(), longer).await).await
+        repeat(|| self.once(method, path, body.clone(), longer)).await
     }
 
     /// One try. For what is soon followed by the next anyway, such as a sign of life.
@@ -149,7 +149,7 @@ impl Line {
         path: &Path,
         body: Option<(HeaderValue, Bytes)>,
     ) -> Result<(HeaderMap, Bytes)> {
-        let once = async || {
+        let once = || async {
             let (status, headers, bytes) = self.exchange(method, path, body.clone(), Duration::ZERO).await?;
             if status.is_success() { Ok((headers, bytes)) } else { Err(refused(status, &bytes)) }
         };
@@ -197,7 +197,7 @@ impl Line {
 }
 
 /// Tries until an answer settles it, or trying cannot help.
-async fn repeat<T>(once: impl AsyncFn() -> Result<T>) -> (Repeated, Result<T>) {
+async fn repeat<T, F: Future<Output = Result<T>>>(once: impl Fn() -> F) -> (Repeated, Result<T>) {
     let mut wait = FIRST_WAIT;
     let mut earlier: Option<Error> = None;
     for tries in 1.. {
