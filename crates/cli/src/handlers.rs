@@ -207,7 +207,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
         assert_eq!(read(&file).unwrap(), BTreeMap::new());
-        let text = "url = \"x\"\n[handlers.echo]\ncommand = [\"cat\"]\ngrace = \"5s\"\nmemory = \"1GiB\"\nenv = [\"A\"]";
+        let text =
+            "url = \"x\"\n[handlers.echo]\ncommand = [\"cat\"]\ngrace = \"5s\"\nmemory = \"1GiB\"\nenv = [\"A\"]";
         std::fs::write(&file, text).unwrap();
         let table = read(&file).unwrap();
         let recipe = &table["echo"];

@@ -38,8 +38,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Flags of the command.
 #[derive(Args)]
-#[command(after_help = "The exit code is the command's own; 128 and the signal's number if it was killed, 124 if it took too long, \
-127 if it could not be started, 3 if it asked a question.")]
+#[command(
+    after_help = "The exit code is the command's own; 128 and the signal's number if it was killed, 124 if it took too long, \
+127 if it could not be started, 3 if it asked a question."
+)]
 pub(crate) struct Run {
     /// How many attempts it has
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -97,7 +97,8 @@ fn three_crashes_in_a_row_stop_a_poison_task_whatever_its_budget() {
 /// R7, X2: a process that was killed is told by its holder; it counts like a crash that somebody else noticed, once.
 #[test]
 fn a_crash_that_the_holder_tells_counts_in_a_row_and_waits_like_a_failure() {
-    let crash = |task: &Task| Event::Failed { token: token(task), kind: FailureKind::Crashed, error: Arc::from("signal 9") };
+    let crash =
+        |task: &Task| Event::Failed { token: token(task), kind: FailureKind::Crashed, error: Arc::from("signal 9") };
     let mut task = running(|spec| {
         let policy = Arc::make_mut(&mut spec.policy);
         policy.attempts_max = 100;

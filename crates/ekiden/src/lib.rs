@@ -36,10 +36,10 @@ pub use context::Context;
 pub use enqueue::EnqueueBuilder;
 pub use error::{Error, Result};
 pub use handler::{Done, IntoDone, Payload, TaskError, TaskHandler, Undecodable};
-#[cfg(all(feature = "http", unix))]
-pub use http::HttpLogs;
 #[cfg(feature = "http")]
 pub use http::HttpQueue;
+#[cfg(all(feature = "http", unix))]
+pub use http::{HttpLogs, LogStream};
 pub use io::Io;
 #[cfg(unix)]
 pub use logs::{AttemptRef, FolderLogs, LogPart, Logs};

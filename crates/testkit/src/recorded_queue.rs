@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use ekiden::core::{
-    EventName, FailureKind, Namespace, OpId, Outcome, Pool, PoolName, PoolSettings, Progress, QuestionId, Runner, RunnerId,
-    Schedule, ScheduleId, Signal, Stage, Start, Sweep, SweepId, Timestamp, Token, limits,
+    EventName, FailureKind, Namespace, OpId, Outcome, Pool, PoolName, PoolSettings, Progress, QuestionId, Runner,
+    RunnerId, Schedule, ScheduleId, Signal, Stage, Start, Sweep, SweepId, Timestamp, Token, limits,
 };
 use ekiden::store::{Clock, CountScope, Counts, Entropy, Page, SystemClock, TaskQuery};
 use ekiden::{

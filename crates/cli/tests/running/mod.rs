@@ -41,7 +41,16 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::spawn(&mut command(arguments))
+    }
+
+    /// The same in a folder.
+    pub(crate) fn start_in(folder: &std::path::Path, arguments: &[&str]) -> Self {
+        Self::spawn(command(arguments).current_dir(folder))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log, seen: String::new() }
     }
@@ -51,6 +60,12 @@ impl Running {
             let read = self.log.read_line(&mut self.seen).unwrap();
             assert!(read > 0, "the log ended without {text:?}:\n{}", self.seen);
         }
+    }
+
+    /// Reads one more line.
+    pub(crate) fn wait_for_more(&mut self) {
+        let read = self.log.read_line(&mut self.seen).unwrap();
+        assert!(read > 0, "the log ended:\n{}", self.seen);
     }
 
     pub(crate) fn end(mut self) -> (ExitStatus, String, String) {

@@ -33,8 +33,8 @@ use crate::logs::{AttemptRef, Logs};
 /// within two.
 const GRACE: Duration = Duration::from_millis(750);
 
-/// Ten seconds beyond the grace to see a tree empty. What takes longer is stuck in the kernel; its supervisor stays with it.
-const VERIFY_WITHIN: Duration = Duration::from_secs(10);
+/// Half a minute beyond the grace to see a tree empty. What takes longer is stuck in the kernel; its supervisor stays with it.
+const VERIFY_WITHIN: Duration = Duration::from_secs(30);
 
 /// One second for the last word about how far a stop is.
 const LAST_STAGE: Duration = Duration::from_secs(1);
@@ -186,8 +186,7 @@ impl CommandHandler {
         let cannot = |why: io::Error| TaskError::retryable(format!("cannot start the command: {why}"));
         let Started { mut supervised, stdout, stderr, events } =
             self.start(folder, context, &payload).map_err(cannot)?;
-        let order =
-            Order { argv: self.argv.clone(), payload_bytes: payload.len(), memory_bytes: self.memory_bytes };
+        let order = Order { argv: self.argv.clone(), payload_bytes: payload.len(), memory_bytes: self.memory_bytes };
         supervised.order(&order, &payload).await.map_err(cannot)?;
         let redactor = Arc::new(Redactor::of(&payload));
         drop(payload);
@@ -200,7 +199,8 @@ impl CommandHandler {
             redactor: redactor.clone(),
             watch: self.watch.clone(),
         };
-        let talk = Talk { handler: self, context, supervised, events, notes, redactor: &redactor, heard: Heard::default() };
+        let talk =
+            Talk { handler: self, context, supervised, events, notes, redactor: &redactor, heard: Heard::default() };
         let talking = async {
             let (end, heard) = talk.go_on(folder).await;
             empty.cancel();
@@ -233,8 +233,7 @@ impl CommandHandler {
         if let Some(watch) = &self.watch {
             watch.exited(exit);
         }
-        let message =
-            if last_line.is_empty() { exit.to_string() } else { format!("{exit}: {last_line}") };
+        let message = if last_line.is_empty() { exit.to_string() } else { format!("{exit}: {last_line}") };
         match meaning(exit) {
             Meaning::Succeeded => Ok(Done::Succeeded(result(heard.result, folder)?)),
             Meaning::Asked => match heard.question {
@@ -260,7 +259,8 @@ impl TaskHandler for CommandHandler {
 
     async fn execute(&self, payload: Bytes, context: Context) -> Result<Done, TaskError> {
         let made = Folder::make(&self.root, &context, self.keep);
-        let folder = made.map_err(|why| TaskError::retryable(format!("cannot make a folder for the attempt: {why}")))?;
+        let folder =
+            made.map_err(|why| TaskError::retryable(format!("cannot make a folder for the attempt: {why}")))?;
         let outcome = self.attempt(&folder, payload, &context).await;
         // It may hold many files; removing them holds nobody else up.
         let _ = tokio::task::spawn_blocking(move || drop(folder)).await;
@@ -479,6 +479,9 @@ fn asked(said: Event, context: &Context) -> Result<Question, TaskError> {
 
 impl std::fmt::Debug for CommandHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CommandHandler").field("task_type", &self.task_type).field("argv", &self.argv).finish_non_exhaustive()
+        f.debug_struct("CommandHandler")
+            .field("task_type", &self.task_type)
+            .field("argv", &self.argv)
+            .finish_non_exhaustive()
     }
 }

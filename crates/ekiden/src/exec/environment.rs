@@ -19,10 +19,7 @@ const VALUE_BYTES_MAX: usize = 96 * 1024;
 const TRACEPARENT: &str = "traceparent";
 
 /// What of the runner's environment gets through.
-pub(super) fn allowed(
-    all: impl Iterator<Item = (OsString, OsString)>,
-    kept: &[String],
-) -> Vec<(OsString, OsString)> {
+pub(super) fn allowed(all: impl Iterator<Item = (OsString, OsString)>, kept: &[String]) -> Vec<(OsString, OsString)> {
     let is_kept = |name: &OsStr| {
         ALLOWED.iter().any(|allowed| name == *allowed)
             || name.as_bytes().starts_with(b"LC_")

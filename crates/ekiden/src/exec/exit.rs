@@ -90,7 +90,11 @@ pub const TABLE: [ExitRow; 6] = [
     ExitRow { code: "65", outcome: "failed", then: "never tried again" },
     ExitRow { code: "75", outcome: "failed", then: "tried again, within the budget" },
     ExitRow { code: "other", outcome: "failed", then: "tried again, within the budget" },
-    ExitRow { code: "signal", outcome: "crashed", then: "tried again, within the budget and the limit of crashes in a row" },
+    ExitRow {
+        code: "signal",
+        outcome: "crashed",
+        then: "tried again, within the budget and the limit of crashes in a row",
+    },
 ];
 
 pub(super) const fn meaning(exit: Exit) -> Meaning {

@@ -103,6 +103,8 @@ struct Pen {
     due: Option<Pin<Box<Sleep>>>,
     /// Bytes that could not be written.
     lost: u64,
+    /// The stream that was written to the log last, if it is in the middle of a line.
+    midline: Option<Stream>,
     /// The last line of stderr.
     tail: Vec<u8>,
 }
@@ -117,7 +119,8 @@ impl Output {
         empty: CancellationToken,
     ) -> String {
         let (mut out, mut err) = (Source::new(stdout, Stream::Stdout), Source::new(stderr, Stream::Stderr));
-        let mut pen = Pen { output: self, offset: 0, batch: Vec::new(), due: None, lost: 0, tail: Vec::new() };
+        let mut pen =
+            Pen { output: self, offset: 0, batch: Vec::new(), due: None, lost: 0, midline: None, tail: Vec::new() };
         let over = async {
             empty.cancelled().await;
             sleep(LAST_BYTES).await;
@@ -176,12 +179,20 @@ impl Pen {
             self.tail.drain(..too_much);
         }
         if self.output.logs.is_some() {
+            // Half a line of one stream and a line of the other are not one line.
+            if self.midline.is_some_and(|other| other != stream) {
+                self.batch.push(b'\n');
+            }
+            self.midline = (!clean.ends_with(b"\n")).then_some(stream);
             self.batch.extend_from_slice(&clean);
         }
     }
 
     fn note(&mut self, note: &str) {
         if self.output.logs.is_some() {
+            if self.midline.take().is_some() {
+                self.batch.push(b'\n');
+            }
             self.batch.extend_from_slice(format!("[ekiden] {note}\n").as_bytes());
         }
     }

@@ -137,7 +137,8 @@ mod tests {
     /// X6: secrets are known by key, at any depth, and gone from whatever is written down.
     #[test]
     fn secrets_are_masked_by_key_in_payloads_and_in_what_is_written() {
-        let payload = br#"{"user":"aoi","Api-Key":"k-12345","in":[{"db_password":"pw12345678","n":1}],"token":{"x":"deep-one"}}"#;
+        let payload =
+            br#"{"user":"aoi","Api-Key":"k-12345","in":[{"db_password":"pw12345678","n":1}],"token":{"x":"deep-one"}}"#;
         let shown = redacted(payload);
         assert!(shown.contains("aoi") && !shown.contains("k-12345") && !shown.contains("deep"), "{shown}");
         assert_eq!(redacted(b"\xff\xfe"), "[2 bytes]");

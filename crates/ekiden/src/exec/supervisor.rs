@@ -18,7 +18,8 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Resource, Rlimit, WaitOptions, WaitStatus, getpid, getrlimit, prlimit, set_child_subreaper, setrlimit, setsid, wait,
+    Pid, Resource, Rlimit, WaitOptions, WaitStatus, getpid, getrlimit, prlimit, set_child_subreaper, setrlimit, setsid,
+    wait,
 };
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -234,7 +235,9 @@ fn start(order: &Order, payload: &[u8]) -> io::Result<Pid> {
     if limit.is_some() {
         setrlimit(Resource::Data, before)?;
     }
-    let pid = Pid::from_child(&child.map_err(|error| io::Error::new(error.kind(), format!("cannot start {program:?}: {error}")))?);
+    let pid = Pid::from_child(
+        &child.map_err(|error| io::Error::new(error.kind(), format!("cannot start {program:?}: {error}")))?,
+    );
     if let Some(bytes) = order.memory_bytes {
         // In vain for one that has ended already.
         let _ = prlimit(Some(pid), Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) });
