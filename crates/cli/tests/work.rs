@@ -1,6 +1,6 @@
 //! `ekiden work` and `ekiden run`, as people use them: real processes, a real folder, a real server.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 mod running;
 

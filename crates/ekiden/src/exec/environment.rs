@@ -80,6 +80,13 @@ mod tests {
         assert_eq!(names, ["PATH", "LC_ALL", "MINE"]);
     }
 
+    /// X6: the list that is documented is the list.
+    #[test]
+    fn the_documentation_has_the_list() {
+        let page = include_str!("../../../../docs/commands.md");
+        assert!(ALLOWED.iter().all(|name| page.contains(&format!("`{name}`"))));
+    }
+
     #[test]
     fn a_prompt_is_a_text_of_that_name() {
         assert_eq!(prompt(br#"{"prompt":"hello","x":1}"#).as_deref(), Some("hello"));

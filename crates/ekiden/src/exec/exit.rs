@@ -132,6 +132,15 @@ mod tests {
         }
     }
 
+    /// X2: what is documented is what is done.
+    #[test]
+    fn the_documentation_has_the_table() {
+        let page = include_str!("../../../../docs/commands.md");
+        for ExitRow { code, outcome, then } in TABLE {
+            assert!(page.contains(&format!("| {code} | {outcome} | {then} |\n")), "docs/commands.md lacks {code}");
+        }
+    }
+
     #[test]
     fn exits_are_told_as_shells_do() {
         assert_eq!((Exit::Code(7).shell_code(), Exit::Signal(9).shell_code()), (7, 137));
