@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 mod lab;
+#[cfg(target_os = "linux")]
+mod readme;
 mod running;
 mod terminal;
 mod transcript;

@@ -51,6 +51,13 @@ impl Running {
         Self::begin(command(arguments))
     }
 
+    /// The same in a folder.
+    pub(crate) fn start_in(folder: &std::path::Path, arguments: &[&str]) -> Self {
+        let mut command = command(arguments);
+        command.current_dir(folder);
+        Self::begin(command)
+    }
+
     pub(crate) fn begin(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
@@ -62,6 +69,12 @@ impl Running {
             let read = self.log.read_line(&mut self.seen).unwrap();
             assert!(read > 0, "the log ended without {text:?}:\n{}", self.seen);
         }
+    }
+
+    /// Reads one more line.
+    pub(crate) fn wait_for_more(&mut self) {
+        let read = self.log.read_line(&mut self.seen).unwrap();
+        assert!(read > 0, "the log ended:\n{}", self.seen);
     }
 
     pub(crate) fn end(mut self) -> (ExitStatus, String, String) {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use ekiden::{AttemptRef, Error, LogPart, Logs, TaskRecord};
 use ekiden_core::reason::{ReasonCode, Refusal};
-use ekiden_core::task::Phase;
 use ekiden_core::time::Millis;
 use ekiden_wire::LogAppended;
 use tokio::time::sleep;
@@ -95,10 +94,11 @@ pub(crate) async fn read(call: Call) -> Answered {
     Ok(response)
 }
 
-/// Whether an attempt is under way.
+/// Whether an attempt is under way. One whose task was cancelled is so until it has stopped.
 async fn runs(shared: &Shared, attempt: &AttemptRef) -> Result<bool, Error> {
     let record = shared.queue.get_status(attempt.task.clone()).await?;
-    Ok(record.execution_no == attempt.execution_no && record.state == Phase::Running)
+    let latest = record.recent.last().filter(|latest| latest.execution_no == attempt.execution_no);
+    Ok(latest.is_some_and(|latest| latest.finished_at.is_none()))
 }
 
 /// Somebody who reads along.
