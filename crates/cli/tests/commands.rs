@@ -219,13 +219,13 @@ async fn a_timeout_kills_the_tree_before_it_is_settled() {
     let post = Post::new();
     let runner = start(
         post.runner(post.shell("trap '' TERM; setsid sleep 600 & sleep 601").grace(Duration::from_millis(50)))
-            .pool("late"),
+            .pool(unique("late")),
     );
-    let task = post.client.enqueue_json("c", &json!(null)).pool("late").timeout(Duration::from_millis(500));
+    let task = post.client.enqueue_json("c", &json!(null)).pool(unique("late")).timeout(Duration::from_millis(500));
     let mut changes = post.client.subscribe().await.unwrap();
     let id = task.max_attempts(1).await.unwrap().id;
     happened(&mut changes, &id, EventName::TimedOut).await;
-    assert_eq!(trees::living("EKIDEN_POOL=late"), Vec::<i32>::new(), "all were gone before");
+    assert_eq!(trees::living(&word("late")), Vec::<i32>::new(), "all were gone before");
     assert_eq!(post.status(&id).await.recent[0].outcome, Some(Outcome::TimedOut));
     runner.end().await;
 
@@ -238,10 +238,10 @@ async fn a_timeout_kills_the_tree_before_it_is_settled() {
 async fn a_natural_end_takes_stragglers_along() {
     let post = Post::new();
     let line = "setsid -f sleep 600; (trap '' TERM; sleep 601 &); echo done";
-    let runner = start(post.runner(post.shell(line)).pool("stragglers"));
-    let id = post.client.enqueue_json("c", &json!(null)).pool("stragglers").await.unwrap().id;
+    let runner = start(post.runner(post.shell(line)).pool(unique("stragglers")));
+    let id = post.client.enqueue_json("c", &json!(null)).pool(unique("stragglers")).await.unwrap().id;
     let record = in_time(post.client.wait(&id)).await.unwrap();
-    assert_eq!((record.state, trees::living("EKIDEN_POOL=stragglers")), (TaskState::Succeeded, Vec::new()));
+    assert_eq!((record.state, trees::living(&word("stragglers"))), (TaskState::Succeeded, Vec::new()));
     runner.end().await;
 }
 
@@ -249,14 +249,14 @@ async fn a_natural_end_takes_stragglers_along() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_ends_hands_its_commands_back() {
     let post = Post::new();
-    let runner = start(post.runner(post.shell(&trees::line("GROWN; sleep 600"))).pool("ends"));
-    let id = post.client.enqueue_json("c", &json!(null)).pool("ends").await.unwrap().id;
+    let runner = start(post.runner(post.shell(&trees::line("GROWN; sleep 600"))).pool(unique("ends")));
+    let id = post.client.enqueue_json("c", &json!(null)).pool(unique("ends")).await.unwrap().id;
     commanding::grown(&post.client, &id).await;
     let ended = runner.end_at_once().await;
     assert_eq!(ended.handed_back, std::slice::from_ref(&id));
     let record = post.status(&id).await;
     assert_eq!((record.state, record.attempts, record.outcomes.interrupted), (TaskState::Queued, 0, 1));
-    assert_eq!(trees::living("EKIDEN_POOL=ends"), Vec::<i32>::new());
+    assert_eq!(trees::living(&word("ends")), Vec::<i32>::new());
 }
 
 /// X5: a supervisor that is killed itself leaves nothing behind that its runner can find: neither who stayed in its session
@@ -265,8 +265,8 @@ async fn a_runner_that_ends_hands_its_commands_back() {
 async fn what_a_killed_supervisor_leaves_is_found_and_killed() {
     let post = Post::new();
     let line = trees::line("sleep 600 & setsid -f sleep 601; echo $PPID; GROWN; sleep 602");
-    let runner = start(post.runner(post.shell(&line)).pool("orphans"));
-    let id = post.client.enqueue_json("c", &json!(null)).pool("orphans").max_attempts(1).await.unwrap().id;
+    let runner = start(post.runner(post.shell(&line)).pool(unique("orphans")));
+    let id = post.client.enqueue_json("c", &json!(null)).pool(unique("orphans")).max_attempts(1).await.unwrap().id;
     commanding::grown(&post.client, &id).await;
     let pid = in_time(async {
         loop {
@@ -283,7 +283,7 @@ async fn what_a_killed_supervisor_leaves_is_found_and_killed() {
         (record.recent[0].outcome, record.last_error.as_deref()),
         (Some(Outcome::Crashed), Some("its supervisor died"))
     );
-    assert_eq!(trees::living("EKIDEN_POOL=orphans"), Vec::<i32>::new());
+    assert_eq!(trees::living(&word("orphans")), Vec::<i32>::new());
     runner.end().await;
 }
 
@@ -317,4 +317,14 @@ async fn memory_has_a_limit() {
     let record = post.run(post.shell(line).memory_bytes_max(64 << 20), json!(null)).await;
     assert!(post.log(&record.id, 1).await.contains("memory"), "{}", post.log(&record.id, 1).await);
     assert_ne!(record.result.as_deref(), Some(&b"209715200\n"[..]));
+}
+
+/// A pool that no other run of these tests has.
+fn unique(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+/// What the processes of such a pool have in their environment.
+fn word(name: &str) -> String {
+    format!("EKIDEN_POOL={}", unique(name))
 }

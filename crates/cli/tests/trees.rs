@@ -29,6 +29,7 @@ async fn a_hundred_cancelled_trees_leave_nothing() {
     let mut files = None;
     for (name, tree) in TREES {
         let post = Post::new();
+        let name = &unique(name);
         let runner = start(post.runner(post.shell(&trees::line(tree)).grace(GRACE)).pool(name));
         for batch in 0..4 {
             let rest = 100_usize.saturating_sub(killed).min(if batch < 3 { AT_ONCE } else { 2 });
@@ -46,6 +47,11 @@ async fn a_hundred_cancelled_trees_leave_nothing() {
         assert_eq!(trees::zombies(), Vec::<i32>::new(), "{name}");
     }
     assert_eq!(killed, 100);
+}
+
+/// A pool that no other run of these tests has, so that what one of them left is not taken for another's.
+fn unique(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
 }
 
 async fn grow(client: &Client, name: &str, count: usize) -> Vec<TaskId> {
@@ -101,7 +107,7 @@ async fn fifty_killed_runners_leave_no_orphan() {
         for (number, (name, tree)) in batch {
             // The largest trees would need most of the time, and show nothing more here.
             let tree = tree.replace("190", "20");
-            let pool = format!("{name}-{number}");
+            let pool = format!("{}-{number}", unique(name));
             let id = client.enqueue_json("c", &json!(null)).pool(&pool).await.unwrap().id;
             runners.push((work(&url, &pool, &tree), pool, id));
         }
@@ -125,13 +131,15 @@ async fn fifty_killed_runners_leave_no_orphan() {
 async fn a_cancel_over_http_kills_within_two_seconds() {
     let (server, url, client) = served().await;
     let (_, deaf) = TREES.iter().find(|(name, _)| *name == "deaf").unwrap();
-    let runner = work(&url, "remote", deaf);
+    let pool = unique("remote");
+    let word = format!("EKIDEN_POOL={pool}");
+    let runner = work(&url, &pool, deaf);
     for _ in 0..3 {
-        let id = client.enqueue_json("c", &json!(null)).pool("remote").await.unwrap().id;
+        let id = client.enqueue_json("c", &json!(null)).pool(&pool).await.unwrap().id;
         grown(&client, &id).await;
         client.cancel(&id).await.unwrap();
-        let gone = trees::until(Duration::from_secs(2), || trees::living("EKIDEN_POOL=remote").is_empty());
-        assert!(gone.is_some(), "survivors {:?}", trees::living("EKIDEN_POOL=remote"));
+        let gone = trees::until(Duration::from_secs(2), || trees::living(&word).is_empty());
+        assert!(gone.is_some(), "survivors {:?}", trees::living(&word));
         let record = until(&client, &id, |record| record.recent[0].outcome.is_some()).await;
         assert_eq!(record.state, TaskState::Cancelled);
     }
@@ -144,12 +152,14 @@ async fn a_cancel_over_http_kills_within_two_seconds() {
 async fn a_cancel_in_process_kills_within_two_seconds() {
     let post = Post::new();
     let (_, deaf) = TREES.iter().find(|(name, _)| *name == "deaf").unwrap();
-    let runner = start(post.runner(post.shell(&trees::line(deaf))).pool("near"));
-    let id = post.client.enqueue_json("c", &json!(null)).pool("near").await.unwrap().id;
+    let pool = unique("near");
+    let word = format!("EKIDEN_POOL={pool}");
+    let runner = start(post.runner(post.shell(&trees::line(deaf))).pool(&pool));
+    let id = post.client.enqueue_json("c", &json!(null)).pool(&pool).await.unwrap().id;
     grown(&post.client, &id).await;
     post.client.cancel(&id).await.unwrap();
-    let gone = trees::until(Duration::from_secs(2), || trees::living("EKIDEN_POOL=near").is_empty());
-    assert!(gone.is_some(), "survivors {:?}", trees::living("EKIDEN_POOL=near"));
+    let gone = trees::until(Duration::from_secs(2), || trees::living(&word).is_empty());
+    assert!(gone.is_some(), "survivors {:?}", trees::living(&word));
     in_time(runner.end()).await;
 }
 
