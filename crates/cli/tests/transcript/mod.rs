@@ -75,7 +75,8 @@ fn tour(lang: &str) -> String {
     tour.run(&["task", "retry", "held-by-nobody", "nobody"]);
     tour.run(&["task", "add", "job", WRITE, "--id", "wrote", "--follow"]);
     tour.run(&["task", "logs", "wrote", "--tail", "2"]);
-    tour.run(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    // Elsewhere: its runner would be listed below, dead or not yet.
+    tour.run(&["run", "-n", "other", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
     tour.run(&["work"]);
     tour.run(&["task", "add", "job", ASK, "--id", "asked"]);
     tour.run(&["task", "wait", "asked", "--for", "needs_input", "-o", "id"]);
