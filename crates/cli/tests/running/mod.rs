@@ -49,7 +49,8 @@ impl Running {
         Self::spawn(command(arguments).current_dir(folder))
     }
 
-    fn spawn(command: &mut Command) -> Self {
+    /// The same of any command.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log, seen: String::new() }
