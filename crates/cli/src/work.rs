@@ -195,6 +195,12 @@ fn runner(wish: Work, reached: &Reached) -> Outcome<Runner> {
 /// What the command line says, or the table where it says nothing.
 fn recipes(wish: Work) -> Result<BTreeMap<String, Recipe>, ekiden::Error> {
     if wish.exec.is_empty() {
+        if wish.limits.recipe() != Recipe::default() {
+            let refusal = Refusal::new(ReasonCode::ConfigInvalid).with("field", "exec");
+            return Err(refusal
+                .with("why", "the limits of a command are for --exec; handlers have theirs in ekiden.toml")
+                .into());
+        }
         let table = handlers::table()?;
         if table.is_empty() {
             let refusal = Refusal::new(ReasonCode::ConfigInvalid).with("field", "handlers");

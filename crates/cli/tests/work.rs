@@ -122,6 +122,8 @@ fn work_without_a_command_is_told() {
     let output = place.run(&["work"]);
     let error = text(&output.stderr);
     assert!(!output.status.success() && error.contains("CONFIG_INVALID") && error.contains("--exec"), "{error}");
+    let error = text(&place.run(&["work", "--grace", "5s"]).stderr);
+    assert!(error.contains("for --exec"), "{error}");
     std::fs::write(place.path().join("ekiden.toml"), "[handlers.x]\ncomand = [\"a\"]").unwrap();
     let error = text(&place.run(&["work"]).stderr);
     assert!(error.contains("comand"), "{error}");

@@ -31,7 +31,7 @@ fn tour(readme: &str, heading: &str, lang: &str) {
         match block {
             // What stays says when it is ready: a server where it is, a worker that it works.
             Block::Shell(line) if line.starts_with("ekiden ") => {
-                let mut running = Running::begin(shell(&format!("exec {line}")));
+                let mut running = Running::spawn(&mut shell(&format!("exec {line}")));
                 running.wait_for(if line.starts_with("ekiden dev") { "Ctrl-C" } else { "\n" });
                 staying.push(running);
             }

@@ -48,17 +48,16 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::begin(command(arguments))
+        Self::spawn(&mut command(arguments))
     }
 
     /// The same in a folder.
     pub(crate) fn start_in(folder: &std::path::Path, arguments: &[&str]) -> Self {
-        let mut command = command(arguments);
-        command.current_dir(folder);
-        Self::begin(command)
+        Self::spawn(command(arguments).current_dir(folder))
     }
 
-    pub(crate) fn begin(mut command: Command) -> Self {
+    /// The same of any command.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log, seen: String::new() }

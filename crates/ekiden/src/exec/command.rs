@@ -186,7 +186,12 @@ impl CommandHandler {
         let cannot = |why: io::Error| TaskError::retryable(format!("cannot start the command: {why}"));
         let Started { mut supervised, stdout, stderr, events } =
             self.start(folder, context, &payload).map_err(cannot)?;
-        let order = Order { argv: self.argv.clone(), payload_bytes: payload.len(), memory_bytes: self.memory_bytes };
+        let order = Order {
+            argv: self.argv.clone(),
+            payload_bytes: payload.len(),
+            memory_bytes: self.memory_bytes,
+            folder: folder.left_behind(),
+        };
         supervised.order(&order, &payload).await.map_err(cannot)?;
         let redactor = Arc::new(Redactor::of(&payload));
         drop(payload);

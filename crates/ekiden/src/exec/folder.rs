@@ -44,6 +44,11 @@ impl Folder {
         Ok(folder)
     }
 
+    /// What somebody else has to remove if this process cannot.
+    pub(super) fn left_behind(&self) -> Option<PathBuf> {
+        (self.keep == Keep::No).then(|| self.path.clone())
+    }
+
     /// Where the command works, if it has no other place.
     pub(super) fn work(&self) -> PathBuf {
         self.path.join("work")

@@ -5,6 +5,23 @@
 //! What the command writes goes to its log (`output.rs`), what it says to the runner comes by a side channel (`events.rs`),
 //! and how its exit is understood stands in one table (`exit.rs`).
 //!
+//! ```no_run
+//! use ekiden::exec::{CommandHandler, Supervisor};
+//! use ekiden::{Ekiden, Runner};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // Supervisors are this program, started again.
+//!     ekiden::exec::supervise_if_asked();
+//!     let runtime = tokio::runtime::Runtime::new()?;
+//!     runtime.block_on(async {
+//!         let client = Ekiden::open("local:./data").await?.namespace("default")?;
+//!         let agent = CommandHandler::new("prompt", ["my-agent", "--stdin"], Supervisor::this_program());
+//!         Runner::builder(&client).task_handler(agent).run().await?;
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
 //! Linux only: other systems have no child subreaper, without which a process that leaves its parents is never found again.
 
 mod command;

@@ -86,8 +86,9 @@ impl Supervised {
         serde_json::from_str(&line).ok()
     }
 
-    /// Waits until its process is gone, so that none stays behind unburied.
+    /// Lets it go, and waits until its process is gone, so that none stays behind unburied.
     pub(super) async fn gone(&mut self) {
+        self.tell(&Word::Farewell).await;
         let _ = self.child.wait().await;
     }
 }

@@ -133,6 +133,10 @@ impl Supervisor {
             self.wait().await;
         }
         self.report(Report::Verified).await;
+        if let (false, Some(folder)) = (self.is_heard().await, &order.folder) {
+            // Nobody else is left to do it, and nobody to tell if it cannot be done.
+            let _ = std::fs::remove_dir_all(folder);
+        }
         Ok(())
     }
 
@@ -155,7 +159,7 @@ impl Supervisor {
             word = words => match word {
                 Some(Word::Stop { grace_ms }) => self.terminate(Duration::from_millis(grace_ms)),
                 // The runner is gone, or speaks another language: nobody is left to be gentle for.
-                None => {
+                Some(Word::Farewell) | None => {
                     self.words = None;
                     self.kill();
                 }
@@ -202,6 +206,17 @@ impl Supervisor {
                 Err(_) => return true,
             }
         }
+    }
+
+    /// Waits for the runner's last word, or its end: one that was killed a moment ago may still look alive.
+    async fn is_heard(&mut self) -> bool {
+        let Some(words) = &mut self.words else { return false };
+        while let Ok(Some(line)) = words.next_line().await {
+            if matches!(serde_json::from_str(&line), Ok(Word::Farewell)) {
+                return true;
+            }
+        }
+        false
     }
 
     /// A runner that is gone hears nothing, and needs to hear nothing.

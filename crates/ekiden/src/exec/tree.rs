@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn children_of_children_are_found_with_and_without_the_kernels_lists() {
         let mut shell = Command::new("sh");
-        shell.args(["-c", "cat & cat; wait"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        shell.args(["-c", "sleep 600 & cat; kill $!"]).stdin(Stdio::piped()).stdout(Stdio::null());
         let mut shell = shell.spawn().unwrap();
         let root = rustix::process::getpid();
         let parent = Pid::from_child(&shell);

@@ -1,5 +1,7 @@
 //! What runner and supervisor say to each other, a line of JSON each. Both are the same program, so there is one version.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::exit::Exit;
@@ -13,6 +15,8 @@ pub(super) struct Order {
     pub(super) payload_bytes: usize,
     /// The memory that each process may have for its data.
     pub(super) memory_bytes: Option<u64>,
+    /// The attempt's folder, to be removed if the runner cannot do it any more.
+    pub(super) folder: Option<PathBuf>,
 }
 
 /// What the runner says while the command runs. The end of the line says: the runner is gone, kill everything.
@@ -21,6 +25,8 @@ pub(super) struct Order {
 pub(super) enum Word {
     /// End everything: first with TERM, and after this grace with KILL.
     Stop { grace_ms: u64 },
+    /// All was heard to the last report; the supervisor may go.
+    Farewell,
 }
 
 /// What the supervisor says.
