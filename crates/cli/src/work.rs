@@ -54,7 +54,7 @@ pub(crate) struct Work {
     /// The pools to work for
     #[arg(long = "pool", value_name = "NAME", default_value = "default")]
     pools: Vec<String>,
-    /// The kinds that --exec runs; \"command\" if none is named
+    /// The kinds that --exec runs; "command" if none is named
     #[arg(long = "kind", visible_alias = "type", value_name = "KIND", requires = "exec")]
     kinds: Vec<String>,
     /// How many tasks run at once; the pool's setting by default

@@ -116,7 +116,7 @@ async fn a_shutdown_waits_for_handlers_that_need_time_to_stop() {
         happened(&mut changes, &id, EventName::Claimed).await;
         let ended = runner.end().await;
         assert_eq!((lab.ms(), handler.inside.inside()), (took, 0), "needs {needs:?}");
-        assert_eq!(ended.handed_back, [id.clone()]);
+        assert_eq!(ended.handed_back, std::slice::from_ref(&id));
         let record = lab.status(&id).await;
         assert_eq!((record.state, record.attempts, record.outcomes.interrupted), (TaskState::Queued, 0, 1));
         assert_eq!(*handler.reasons.lock().unwrap(), [StopReason::ShutDown]);
