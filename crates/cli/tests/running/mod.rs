@@ -80,7 +80,16 @@ impl Running {
         self.log.read_to_string(&mut self.seen).unwrap();
         let mut table = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut table).unwrap();
-        (self.child.wait().unwrap(), self.seen, table)
+        (self.child.wait().unwrap(), std::mem::take(&mut self.seen), table)
+    }
+}
+
+/// Whatever a test forgot, or could not end because it failed, ends with it.
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Who has ended already has nothing to be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
