@@ -226,6 +226,10 @@ fn read(path: &Path) -> Result<Vec<(&'static str, String)>, Refusal> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong("-", error.message().to_owned()))?;
     let mut found = Vec::new();
     flatten("", &table, &mut |key, value| {
+        // Commands for kinds are read by those who run them.
+        if key.starts_with("handlers.") {
+            return Ok(());
+        }
         let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
             return Err(wrong(key, unknown(key)));
         };

@@ -88,8 +88,8 @@ pub(crate) fn table(lang: Lang) -> String {
     let line = |exit: Exit| format!("{:>3}  {}\n", exit.number(), exit.meaning(lang));
     let lead = lang.pick("Exit codes of every command:\n", "すべてのコマンドに共通の終了コード:\n");
     let run = lang.pick(
-        "`ekiden run -- CMD` passes the exit code of CMD through.\n",
-        "`ekiden run -- CMD` は CMD の終了コードをそのまま返します。\n",
+        "`ekiden run -- CMD` passes the exit code of CMD through; `ekiden run --help` has the rest.\n",
+        "`ekiden run -- CMD` は CMD の終了コードをそのまま返します。詳しくは `ekiden run --help` をご覧ください。\n",
     );
     Exit::ALL.into_iter().fold(lead.to_owned(), |table, exit| table + &line(exit)) + run
 }

@@ -9,6 +9,8 @@ mod dev;
 mod endpoint;
 mod exit;
 mod front;
+#[cfg(target_os = "linux")]
+mod handlers;
 mod interrupt;
 mod language;
 mod nearest;
@@ -17,6 +19,8 @@ mod pool;
 mod reach;
 mod reference;
 mod row;
+#[cfg(target_os = "linux")]
+mod run;
 mod runner;
 mod schedule;
 mod screen;
@@ -27,6 +31,8 @@ mod store;
 mod table;
 mod task;
 mod token;
+#[cfg(target_os = "linux")]
+mod work;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -106,6 +112,12 @@ enum Command {
     /// Serve a store over HTTP, to programs, runners and people.
     #[command(after_long_help = serve::EXAMPLES)]
     Serve(Serve),
+    /// Run tasks by any command: its stdin is the payload, its exit code the outcome.
+    #[cfg(target_os = "linux")]
+    Work(Box<work::Work>),
+    /// Run one command as a task: kept, watched, and killed as a whole.
+    #[cfg(target_os = "linux")]
+    Run(Box<run::Run>),
     /// Hand tasks in, look at them, follow them, answer, cancel and retry them.
     Task {
         #[command(subcommand)]
@@ -165,6 +177,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A supervisor of a command is this program too, and nothing else then.
+    #[cfg(target_os = "linux")]
+    ekiden::exec::supervise_if_asked();
     let Cli { common, command } = Cli::parse();
     let mut flags = vec![
         ("url", common.url),
@@ -196,6 +211,10 @@ fn carry_out(command: Command, config: &Config, form: Form, lang: Lang) -> Outco
     match command {
         Command::Dev(wish) => dev::run(wish, config, lang),
         Command::Serve(_) => serve::run(config, lang),
+        #[cfg(target_os = "linux")]
+        Command::Work(wish) => work::run(*wish, config, lang),
+        #[cfg(target_os = "linux")]
+        Command::Run(wish) => run::run(*wish, config, lang),
         Command::Task { command } => task::run(command, config, form, lang),
         Command::Status => status::run(config, form, lang),
         Command::Counts(wish) => status::counts(wish, config, form, lang),

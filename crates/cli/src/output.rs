@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
-use comfy_table::{Attribute, Cell, ColumnConstraint, ContentArrangement, Row, Table, presets};
+use comfy_table::{Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Row, Table, presets};
 use serde::Serialize;
 
 use crate::Outcome;
@@ -27,6 +27,10 @@ pub(crate) trait Show: Serialize {
     fn id(&self) -> &str;
     /// Its cells, as many as there are titles.
     fn cells(&self) -> Vec<String>;
+    /// The cell that has a colour on a terminal, and which.
+    fn tint(&self) -> Option<(usize, Color)> {
+        None
+    }
 }
 
 /// Writes a list.
@@ -63,7 +67,12 @@ fn table<T: Show>(items: &[T], titles: &[&str], width: Option<u16>) -> String {
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(titles.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
     for item in items {
-        let mut row = Row::from(item.cells().iter().map(|text| cell(text)).collect::<Vec<_>>());
+        let tint = |index: usize| item.tint().filter(|(tinted, _)| *tinted == index).map(|(_, color)| color);
+        let cells = item.cells().into_iter().enumerate().map(|(index, text)| match tint(index) {
+            Some(color) => Cell::new(cell(&text)).fg(color),
+            None => Cell::new(cell(&text)),
+        });
+        let mut row = Row::from(cells.collect::<Vec<_>>());
         row.max_height(1);
         table.add_row(row);
     }

@@ -180,7 +180,7 @@ fn make_room_for_connections() {
     }
 }
 
-fn start_logging(config: &Config) -> Result<(), Refusal> {
+pub(crate) fn start_logging(config: &Config) -> Result<(), Refusal> {
     let level: tracing::Level = config
         .require("log.level")?
         .parse()

@@ -138,7 +138,7 @@ fn tenths(span: Millis) -> String {
 }
 
 /// The eight colours that every terminal has and themes choose for its background; the bright ones vanish on white.
-const fn color(state: TaskState) -> Color {
+pub(crate) const fn color(state: TaskState) -> Color {
     match state {
         TaskState::Running => Color::DarkCyan,
         TaskState::RetryScheduled | TaskState::NeedsInput => Color::DarkYellow,

@@ -153,7 +153,7 @@ fn a_browser_is_opened_on_a_terminal_and_nowhere_else() {
         dev.env("PATH", &path).env("DISPLAY", ":0");
         dev
     };
-    let mut piped = Running::begin(dev(&["dev"]));
+    let mut piped = Running::spawn(&mut dev(&["dev"]));
     piped.wait_for("task=publish state=succeeded");
     send(Signal::TERM, &piped.child);
     piped.end();

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 mod lab;
+#[cfg(target_os = "linux")]
+mod readme;
 mod running;
 mod terminal;
 mod transcript;
@@ -71,7 +73,8 @@ fn a_task_that_is_followed_streams_its_log_and_ends_with_its_exit_code() {
 #[test]
 fn a_followed_task_that_is_cancelled_says_so_by_its_exit_code() {
     let lab = Lab::with_runner();
-    let follow = Reading::start(&lab, &["task", "add", "job", &job("stay"), "--id", "s", "--follow"]);
+    let mut follow = Reading::start(&lab, &["task", "add", "job", &job("stay"), "--id", "s", "--follow", "-o", "id"]);
+    assert_eq!(follow.line(), "s\n", "it is handed in");
     lab.printed(&["task", "wait", "s", "--for", "running"]);
     lab.printed(&["task", "cancel", "s"]);
     let (code, _, log) = follow.end();
@@ -320,6 +323,7 @@ fn a_terminal_gets_an_aligned_table_and_a_pipe_gets_tabs_without_colour() {
     assert!(at.len() == 2 && at[0] == at[1], "{}", screen.join("\n"));
     assert!(screen.iter().all(|line| wide(line) <= 100), "{}", screen.join("\n"));
     assert_eq!(screen.iter().filter(|line| !line.is_empty()).count(), 3, "one line a task:\n{}", screen.join("\n"));
+    assert!(terminal.written.contains("\x1b[38;5;8m待機中"), "states have colours: {:?}", terminal.written);
     let piped = lab.run(&["task", "list"]);
     assert!(!piped.stdout.contains(&0x1b) && text(&piped.stdout).contains("plain\tx\tqueued\t0/5\tdefault\t"));
     let mut plain = lab.command(&["task", "list"]);

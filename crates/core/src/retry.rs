@@ -18,6 +18,9 @@ pub enum FailureKind {
     Permanent,
     /// May work after this wait.
     RetryAfter(Millis),
+    /// Something of it died, as a process does by a signal. May work next time, but not for ever: crashes in a row have a
+    /// limit of their own.
+    Crashed,
 }
 
 /// What a policy answers.
@@ -119,14 +122,17 @@ impl RetryPolicy {
     /// ```
     pub fn next(&self, attempts: u32, kind: FailureKind, seed: u64) -> Next {
         match (kind, self) {
-            (FailureKind::Permanent, _) | (FailureKind::Retryable, Self::Never) => Next::Stop,
+            (FailureKind::Permanent, _) | (FailureKind::Retryable | FailureKind::Crashed, Self::Never) => Next::Stop,
             (FailureKind::RetryAfter(delay), _) => Next::After(delay),
-            (FailureKind::Retryable, Self::Fixed { delay }) => Next::After(*delay),
-            (FailureKind::Retryable, Self::Steps { delays }) => {
+            (FailureKind::Retryable | FailureKind::Crashed, Self::Fixed { delay }) => Next::After(*delay),
+            (FailureKind::Retryable | FailureKind::Crashed, Self::Steps { delays }) => {
                 let step = usize::try_from(attempts.saturating_sub(1)).unwrap_or(usize::MAX);
                 Next::After(delays.get(step).or(delays.last()).copied().unwrap_or(Millis::ZERO))
             }
-            (FailureKind::Retryable, Self::Exponential { base, factor_percent, cap, jitter }) => {
+            (
+                FailureKind::Retryable | FailureKind::Crashed,
+                Self::Exponential { base, factor_percent, cap, jitter },
+            ) => {
                 let wait = grow(*base, *factor_percent, attempts.saturating_sub(1), *cap);
                 Next::After(spread(wait, *jitter, seed))
             }

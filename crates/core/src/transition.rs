@@ -115,7 +115,8 @@ pub fn decide(task: &Task, event: &Event, now: Timestamp) -> Result<Decision, Re
             settled.finish(Phase::Succeeded, None);
         }),
         Event::Failed { token, kind, error } => {
-            moment.settle(*token, Outcome::Failed, |settled| settled.fail(*token, *kind, clip(error)))
+            let outcome = if *kind == FailureKind::Crashed { Outcome::Crashed } else { Outcome::Failed };
+            moment.settle(*token, outcome, |settled| settled.fail(*token, *kind, clip(error)))
         }
         Event::TimedOut { token } => moment.settle(*token, Outcome::TimedOut, |settled| {
             let error = timeout_text(task.spec.policy.timeout);
@@ -318,7 +319,11 @@ impl<'a> Moment<'a> {
         let mut next = self.outline();
         let error = None;
         next.end_attempt(token, outcome, error);
-        next.state.crashes = 0;
+        next.state.crashes = match outcome {
+            // A crash that is told late was counted when the lease was lost.
+            Outcome::Crashed => state.crashes.saturating_add(u32::from(current)),
+            _ => 0,
+        };
         then(&mut next);
         let note = (outcome != Outcome::Succeeded).then(|| next.state.last_error.clone()).flatten();
         Ok(self.change(next, if late { Some(Arc::from("late")) } else { note }))
@@ -508,6 +513,9 @@ impl Outline<'_> {
         let seed = retry::seed(&self.spec.id, token.0);
         match policy.retry.next(self.state.attempts, kind, seed) {
             _ if kind == FailureKind::Permanent => self.finish(Phase::Dead, Some(ReasonCode::PermanentFailure)),
+            Next::After(_) if self.state.attempts < policy.attempts_max && self.crashed_too_often() => {
+                self.finish(Phase::Dead, Some(ReasonCode::CrashLimit));
+            }
             Next::After(delay) if self.state.attempts < policy.attempts_max => {
                 self.state.phase = Phase::RetryScheduled;
                 self.state.next_run_at = self.now + delay.min(limits::DURATION_MAX);
@@ -515,6 +523,11 @@ impl Outline<'_> {
             }
             Next::After(_) | Next::Stop => self.finish(Phase::Dead, Some(ReasonCode::AttemptsExhausted)),
         }
+    }
+
+    /// Whether so many attempts crashed in a row that the task itself must be to blame.
+    fn crashed_too_often(&self) -> bool {
+        self.spec.policy.crashes_max.is_some_and(|limit| self.state.crashes >= limit)
     }
 
     /// Back to the line, without a failure.
@@ -536,7 +549,7 @@ impl Outline<'_> {
         let policy = &self.spec.policy;
         if self.state.attempts >= policy.attempts_max {
             self.finish(Phase::Dead, Some(ReasonCode::AttemptsExhausted));
-        } else if policy.crashes_max.is_some_and(|limit| self.state.crashes >= limit) {
+        } else if self.crashed_too_often() {
             self.finish(Phase::Dead, Some(ReasonCode::CrashLimit));
         } else if self.spec.expires_at.is_some_and(|end| end <= self.now) {
             self.finish(Phase::Dead, Some(ReasonCode::Expired));

@@ -12,7 +12,7 @@ use ekiden_core::lease::{Evidence, Token, Until};
 use ekiden_core::limits;
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::Record;
-use ekiden_core::retry::FailureKind;
+use ekiden_core::retry::{FailureKind, RetryPolicy};
 use ekiden_core::task::{Phase, Task};
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::{Change, Decision, Effects, decide};
@@ -92,6 +92,34 @@ fn three_crashes_in_a_row_stop_a_poison_task_whatever_its_budget() {
     assert_eq!(dead.state.outcomes.get(Outcome::Crashed), 3);
     let alive = change(&task, &fail(&task), NOW).state;
     assert_eq!(alive.crashes, 0, "an attempt that ends by its holder's word proves that the task does not kill");
+}
+
+/// R7, X2: a process that was killed is told by its holder; it counts like a crash that somebody else noticed, once.
+#[test]
+fn a_crash_that_the_holder_tells_counts_in_a_row_and_waits_like_a_failure() {
+    let crash =
+        |task: &Task| Event::Failed { token: token(task), kind: FailureKind::Crashed, error: Arc::from("signal 9") };
+    let mut task = running(|spec| {
+        let policy = Arc::make_mut(&mut spec.policy);
+        policy.attempts_max = 100;
+        policy.retry = RetryPolicy::Fixed { delay: Millis::ZERO };
+    });
+    for crashes in 1..=2 {
+        let crashed = after(&task, crash(&task));
+        assert_eq!((crashed.state.phase, crashed.state.crashes), (Phase::RetryScheduled, crashes));
+        assert_eq!(crashed.state.recent.last().unwrap().outcome, Some(Outcome::Crashed));
+        task = after(&crashed, claim(Until::Heartbeat));
+    }
+    assert_eq!(change(&task, &fail(&task), NOW).state.crashes, 0, "another failure is no crash");
+    let dead = after(&task, crash(&task));
+    assert_eq!((dead.state.phase, dead.state.reason), (Phase::Dead, Some(ReasonCode::CrashLimit)));
+    assert_eq!((dead.state.outcomes.crashed, dead.state.outcomes.failed), (3, 0));
+
+    let lost = running(|_| {});
+    let holder = lost.state.lease.clone().unwrap().holder;
+    let queued = after(&lost, Event::LeaseLost { evidence: Evidence::RunnerDead(holder) });
+    let late = after(&queued, crash(&lost));
+    assert_eq!((late.state.crashes, late.state.outcomes.crashed, late.state.outcomes.lost), (1, 1, 0), "told late");
 }
 
 /// R8

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use ekiden_core::attempt::Stage;
 use ekiden_core::lease::Token;
 use ekiden_core::task::{Progress, QuestionAnswer, Spec};
+#[cfg(all(feature = "exec", target_os = "linux"))]
+use ekiden_core::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
-use crate::port::{LeaseRef, Leased};
-use crate::runner::leash::Leash;
+use crate::error::Result;
+use crate::port::{LeaseRef, Leased, Settlement, Verdict};
+use crate::runner::leash::{Leash, StopReason};
 use crate::runner::progress::Reporter;
 
 /// A handler's surroundings. Cheap to clone, and alive for as long as somebody holds it.
@@ -55,6 +59,12 @@ impl Context {
         &self.inner.leash
     }
 
+    /// The moment, by the clock that the runner goes by.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn now(&self) -> Timestamp {
+        self.client().tools().clock.now()
+    }
+
     /// The task as it was handed in: id, pool, labels, group and all else.
     pub fn task(&self) -> &Spec {
         &self.inner.spec
@@ -80,6 +90,11 @@ impl Context {
         self.inner.leash.is_stopped()
     }
 
+    /// Why the attempt should stop, if it should.
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.inner.leash.reason()
+    }
+
     /// Waits until the attempt should stop.
     pub async fn cancelled(&self) {
         self.inner.leash.token().cancelled().await;
@@ -98,6 +113,19 @@ impl Context {
     /// Says how far the work is, in full.
     pub fn report(&self, progress: Progress) {
         self.inner.around.reporter.say(&self.inner.lease, progress);
+    }
+
+    /// Says how far a cancelled attempt is stopped, for whoever watches. That nothing of it is left is said by the runner, when
+    /// the handler has ended; an attempt that was not cancelled has no stages.
+    pub async fn stage(&self, stage: Stage) -> Result<()> {
+        if stage == Stage::Verified || self.stop_reason() != Some(StopReason::Cancelled) {
+            return Ok(());
+        }
+        let client = self.client();
+        let lease = self.inner.lease.clone();
+        let settlement = Settlement { id: client.op_id(), lease, verdict: Verdict::Stopped(stage) };
+        let answer = client.queue().settle(vec![settlement], None).await.settled.pop();
+        answer.map_or(Ok(()), |settled| settled.map(drop))
     }
 
     /// To hand in further tasks.

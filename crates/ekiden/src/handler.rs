@@ -25,6 +25,12 @@ pub trait TaskHandler: Send + Sync + 'static {
     /// The kind that it runs.
     fn task_type(&self) -> &str;
 
+    /// How long it may take to end by itself after it was told to stop; then it is dropped. At once if nobody says. A handler
+    /// with processes to kill needs the time: its task is settled, and its successor starts, when it has ended.
+    fn stop_within(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Runs one attempt. Decoding the payload is the handler's business.
     async fn execute(&self, payload: Bytes, context: Context) -> Result<Done, TaskError>;
 }
@@ -67,6 +73,10 @@ pub enum Done {
     Snoozed(Duration),
     /// A person must answer first.
     Asked(Box<Question>),
+    /// It stopped as it was told to, before the work was done; no attempt is spent.
+    Interrupted,
+    /// It took longer than a limit of its own.
+    TimedOut,
 }
 
 impl Done {
@@ -99,6 +109,12 @@ impl TaskError {
     /// May work after this wait.
     pub fn retry_after(wait: Duration, message: impl ToString) -> Self {
         Self { kind: FailureKind::RetryAfter(wait.into()), message: message.to_string() }
+    }
+
+    /// Something died that was needed for it, as a process does by a signal. Tried again within the budget and the pool's
+    /// limit of crashes in a row.
+    pub fn crashed(message: impl ToString) -> Self {
+        Self { kind: FailureKind::Crashed, message: message.to_string() }
     }
 
     /// What happened.
@@ -159,7 +175,15 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A handler of any form, ready to be called.
 pub(crate) type Call = Arc<dyn Fn(Bytes, Context) -> BoxFuture<Result<Done, TaskError>> + Send + Sync>;
 
-pub(crate) fn typed<P, F, Fut, R>(handler: F) -> Call
+/// A handler and how it is to be treated.
+#[derive(Clone)]
+pub(crate) struct Handling {
+    pub(crate) call: Call,
+    /// How long it may take to end by itself after it was told to stop.
+    pub(crate) stop_within: Duration,
+}
+
+pub(crate) fn typed<P, F, Fut, R>(handler: F) -> Handling
 where
     P: Payload,
     F: Fn(P, Context) -> Fut + Send + Sync + 'static,
@@ -167,7 +191,7 @@ where
     R: IntoDone + 'static,
 {
     let handler = Arc::new(handler);
-    Arc::new(move |bytes, context| {
+    let call: Call = Arc::new(move |bytes, context: Context| {
         let handler = handler.clone();
         Box::pin(async move {
             let payload: P = serde_json::from_slice(&bytes).map_err(|why| undecodable(P::UNDECODABLE, &why))?;
@@ -175,14 +199,17 @@ where
             drop(bytes);
             handler(payload, context).await.into_done()
         })
-    })
+    });
+    Handling { call, stop_within: Duration::ZERO }
 }
 
-pub(crate) fn of_trait(handler: Arc<dyn TaskHandler>) -> Call {
-    Arc::new(move |bytes, context| {
+pub(crate) fn of_trait(handler: Arc<dyn TaskHandler>) -> Handling {
+    let stop_within = handler.stop_within();
+    let call: Call = Arc::new(move |bytes, context: Context| {
         let handler = handler.clone();
         Box::pin(async move { handler.execute(bytes, context).await })
-    })
+    });
+    Handling { call, stop_within }
 }
 
 fn undecodable(means: Undecodable, why: &serde_json::Error) -> TaskError {
@@ -198,6 +225,8 @@ pub(crate) fn verdict(outcome: Result<Done, TaskError>) -> Verdict {
         Ok(Done::Succeeded(result)) => Verdict::Succeeded(result),
         Ok(Done::Snoozed(wait)) => Verdict::Snoozed(Millis::from(wait)),
         Ok(Done::Asked(question)) => Verdict::Asked(question),
+        Ok(Done::Interrupted) => Verdict::Interrupted,
+        Ok(Done::TimedOut) => Verdict::TimedOut,
         Err(error) => Verdict::Failed(error.failure()),
     }
 }

@@ -9,6 +9,8 @@ mod client;
 mod context;
 mod enqueue;
 mod error;
+#[cfg(all(feature = "exec", target_os = "linux"))]
+pub mod exec;
 mod handler;
 #[cfg(feature = "http")]
 mod http;
@@ -34,10 +36,10 @@ pub use context::Context;
 pub use enqueue::EnqueueBuilder;
 pub use error::{Error, Result};
 pub use handler::{Done, IntoDone, Payload, TaskError, TaskHandler, Undecodable};
-#[cfg(all(feature = "http", unix))]
-pub use http::HttpLogs;
 #[cfg(feature = "http")]
 pub use http::HttpQueue;
+#[cfg(all(feature = "http", unix))]
+pub use http::{HttpLogs, LogStream};
 pub use io::Io;
 #[cfg(unix)]
 pub use logs::{AttemptRef, FolderLogs, LogPart, Logs};
@@ -48,7 +50,7 @@ pub use port::{
 pub use queue::StoreQueue;
 pub use record::{TaskRecord, TaskState};
 pub use registry::Registry;
-pub use runner::{Ended, Runner, RunnerBuilder, Stop};
+pub use runner::{Ended, Runner, RunnerBuilder, Stop, StopReason};
 pub use schedule::ScheduleBuilder;
 
 /// The words of the core that the port speaks.

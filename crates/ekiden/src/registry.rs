@@ -9,7 +9,7 @@ use ekiden_core::reason::{ReasonCode, Refusal};
 
 use crate::context::Context;
 use crate::error::Result;
-use crate::handler::{Call, IntoDone, Payload, TaskHandler, of_trait, typed};
+use crate::handler::{Handling, IntoDone, Payload, TaskHandler, of_trait, typed};
 
 /// Handlers by kind. Make one where the program and its tests both find it; cheap to clone.
 ///
@@ -33,7 +33,7 @@ use crate::handler::{Call, IntoDone, Payload, TaskHandler, of_trait, typed};
 #[derive(Clone, Default)]
 #[must_use = "handlers run when a runner has them"]
 pub struct Registry {
-    handlers: Vec<(String, Call)>,
+    handlers: Vec<(String, Handling)>,
 }
 
 impl Registry {
@@ -68,10 +68,10 @@ impl Registry {
     }
 
     /// The handlers by kind. Two for one kind are a mistake, and so is none at all.
-    pub(crate) fn calls(&self) -> Result<BTreeMap<Kind, Call>> {
+    pub(crate) fn calls(&self) -> Result<BTreeMap<Kind, Handling>> {
         let mut calls = BTreeMap::new();
-        for (task_type, call) in &self.handlers {
-            if calls.insert(Kind::new(task_type)?, call.clone()).is_some() {
+        for (task_type, handling) in &self.handlers {
+            if calls.insert(Kind::new(task_type)?, handling.clone()).is_some() {
                 return Err(Refusal::new(ReasonCode::HandlerTwice).with("task_type", task_type).into());
             }
         }

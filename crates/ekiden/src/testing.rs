@@ -51,7 +51,7 @@ use ekiden_store::{DueQuery, ListOrder, MemoryStore, Store, TaskQuery};
 use crate::client::{Client, Ekiden};
 use crate::context::{Context, Surroundings};
 use crate::error::Result;
-use crate::handler::{Call, Payload};
+use crate::handler::{Handling, Payload};
 use crate::port::{Ask, LeaseRef, Leased, Settled, Settlement, Verdict};
 use crate::record::{TaskRecord, TaskState};
 use crate::registry::Registry;
@@ -274,7 +274,7 @@ impl TestQueue {
         panic!("something waits again and again; what waits:\n{}", list(&self.waiting()));
     }
 
-    async fn drain_into(&mut self, calls: &BTreeMap<Kind, Call>, ran: &mut Vec<Ran>) {
+    async fn drain_into(&mut self, calls: &BTreeMap<Kind, Handling>, ran: &mut Vec<Ran>) {
         let runner = self.runner(calls);
         let queue = self.client.queue().clone();
         said(queue.beat(runner.clone()).await);
@@ -294,7 +294,7 @@ impl TestQueue {
     }
 
     /// Each drain is a runner of its own, so that no move of the clock between two of them ends a lease.
-    fn runner(&self, calls: &BTreeMap<Kind, Call>) -> Runner {
+    fn runner(&self, calls: &BTreeMap<Kind, Handling>) -> Runner {
         let id =
             RunnerId::new(format!("test.{:016x}", self.client.random())).expect("letters and digits are a valid id");
         Runner {
@@ -340,9 +340,9 @@ impl TestQueue {
         None
     }
 
-    async fn attempt(&self, leased: Leased, calls: &BTreeMap<Kind, Call>) -> Ran {
+    async fn attempt(&self, leased: Leased, calls: &BTreeMap<Kind, Handling>) -> Ran {
         let task_type = leased.spec.envelope.task_type.clone();
-        let call = calls.get(&task_type).expect("only kinds with a handler are asked for").clone();
+        let call = calls.get(&task_type).expect("only kinds with a handler are asked for").call.clone();
         let around = Arc::new(Surroundings::of(self.client.clone()));
         let (lease, attempt) = (LeaseRef::new(leased.lease.task.clone(), leased.lease.token), leased.attempts);
         let verdict = judged(call, Context::new(around.clone(), leased)).await;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use ekiden::core::{
-    EventName, Namespace, OpId, Outcome, Pool, PoolName, PoolSettings, Progress, QuestionId, Runner, RunnerId,
-    Schedule, ScheduleId, Signal, Stage, Start, Sweep, SweepId, Timestamp, Token, limits,
+    EventName, FailureKind, Namespace, OpId, Outcome, Pool, PoolName, PoolSettings, Progress, QuestionId, Runner,
+    RunnerId, Schedule, ScheduleId, Signal, Stage, Start, Sweep, SweepId, Timestamp, Token, limits,
 };
 use ekiden::store::{Clock, CountScope, Counts, Entropy, Page, SystemClock, TaskQuery};
 use ekiden::{
@@ -46,6 +46,7 @@ impl RecordedQueue {
         let settle = |outcome| Some(Call::Settle { op, task: task.clone(), token, outcome });
         let call = match verdict {
             Verdict::Succeeded(_) => settle(Outcome::Succeeded),
+            Verdict::Failed(failure) if failure.kind == FailureKind::Crashed => settle(Outcome::Crashed),
             Verdict::Failed(_) => settle(Outcome::Failed),
             Verdict::TimedOut => settle(Outcome::TimedOut),
             Verdict::Snoozed(_) => settle(Outcome::Snoozed),

@@ -136,6 +136,13 @@ pub enum Verdict {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
+    /// By the death of something that was needed for it, as of a process by a signal. Tried again like a failure, within the
+    /// pool's limit of crashes in a row.
+    Crashed {
+        /// What happened, for people.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        error: Arc<str>,
+    },
     /// By its time limit.
     TimedOut,
     /// By the wish to go on later; no attempt is spent.
@@ -181,6 +188,7 @@ struct VerdictFields {
 enum OutcomeName {
     Succeeded,
     Failed,
+    Crashed,
     TimedOut,
     Snoozed,
     Asked,
@@ -213,6 +221,7 @@ impl VerdictFields {
                 permanent: self.permanent.take().unwrap_or_default(),
                 retry_after_ms: self.retry_after_ms.take(),
             },
+            OutcomeName::Crashed => Verdict::Crashed { error: self.error.take().ok_or("error")? },
             OutcomeName::TimedOut => Verdict::TimedOut,
             OutcomeName::Snoozed => Verdict::Snoozed { delay_ms: self.delay_ms.take().ok_or("delay_ms")? },
             OutcomeName::Asked => Verdict::Asked { question: self.question.take().ok_or("question")? },
@@ -328,6 +337,7 @@ mod tests {
             r#"{"outcome":"succeeded"}"#,
             r#"{"outcome":"failed","error":"e","retry_after_ms":5}"#,
             r#"{"outcome":"failed","error":"e","permanent":true}"#,
+            r#"{"outcome":"crashed","error":"e"}"#,
             r#"{"outcome":"timed_out"}"#,
             r#"{"outcome":"snoozed","delay_ms":7}"#,
             r#"{"outcome":"asked","question":{"id":"q","text":"?"}}"#,
@@ -345,6 +355,7 @@ mod tests {
         for (text, why) in [
             (r#"{"outcome":"succeeded","error":"e"}"#, "`error` does not belong"),
             (r#"{"outcome":"snoozed"}"#, "missing field `delay_ms`"),
+            (r#"{"outcome":"crashed","error":"e","permanent":true}"#, "`permanent` does not belong"),
             (r#"{"outcome":"succeeded","reslt":1}"#, "unknown field `reslt`"),
             (r#"{"outcome":"won"}"#, "unknown variant `won`"),
             (r#"{}"#, "missing field `outcome`"),

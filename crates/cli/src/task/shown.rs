@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::language::Lang;
 use crate::output::Show;
-use crate::table::state_word;
+use crate::table::{color, state_word};
 
 /// The titles of a list of tasks.
 pub(super) const fn titles(lang: Lang) -> [&'static str; 7] {
@@ -50,6 +50,10 @@ impl Show for Shown {
             task.created_at.to_string(),
             note.to_owned(),
         ]
+    }
+
+    fn tint(&self) -> Option<(usize, comfy_table::Color)> {
+        Some((2, color(self.task.state)))
     }
 }
 

@@ -48,10 +48,16 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::begin(command(arguments))
+        Self::spawn(&mut command(arguments))
     }
 
-    pub(crate) fn begin(mut command: Command) -> Self {
+    /// The same in a folder.
+    pub(crate) fn start_in(folder: &std::path::Path, arguments: &[&str]) -> Self {
+        Self::spawn(command(arguments).current_dir(folder))
+    }
+
+    /// The same of any command.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log, seen: String::new() }
@@ -64,11 +70,26 @@ impl Running {
         }
     }
 
+    /// Reads one more line.
+    pub(crate) fn wait_for_more(&mut self) {
+        let read = self.log.read_line(&mut self.seen).unwrap();
+        assert!(read > 0, "the log ended:\n{}", self.seen);
+    }
+
     pub(crate) fn end(mut self) -> (ExitStatus, String, String) {
         self.log.read_to_string(&mut self.seen).unwrap();
         let mut table = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut table).unwrap();
-        (self.child.wait().unwrap(), self.seen, table)
+        (self.child.wait().unwrap(), std::mem::take(&mut self.seen), table)
+    }
+}
+
+/// Whatever a test forgot, or could not end because it failed, ends with it.
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Who has ended already has nothing to be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

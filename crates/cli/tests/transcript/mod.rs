@@ -75,6 +75,9 @@ fn tour(lang: &str) -> String {
     tour.run(&["task", "retry", "held-by-nobody", "nobody"]);
     tour.run(&["task", "add", "job", WRITE, "--id", "wrote", "--follow"]);
     tour.run(&["task", "logs", "wrote", "--tail", "2"]);
+    // Elsewhere: its runner would be listed below, dead or not yet.
+    tour.run(&["run", "-n", "other", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    tour.run(&["work"]);
     tour.run(&["task", "add", "job", ASK, "--id", "asked"]);
     tour.run(&["task", "wait", "asked", "--for", "needs_input", "-o", "id"]);
     tour.run(&["task", "get", "asked"]);
@@ -138,7 +141,7 @@ impl Tour<'_> {
 
     /// Runs a command and writes down what it said: its data, the rest, its exit code.
     fn run(&mut self, arguments: &[&str]) -> String {
-        let output = self.lab.command(arguments).args(["--lang", self.lang]).output().unwrap();
+        let output = self.lab.command(arguments).env("EKIDEN_LANG", self.lang).output().unwrap();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         // Who follows sees these or not, as it happens.
         let passing = ["wrote queued", "wrote running", "wrote 待機中", "wrote 実行中"];

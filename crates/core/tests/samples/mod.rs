@@ -259,6 +259,7 @@ pub(crate) fn events(task: &Task) -> Vec<Event> {
             Event::Succeeded { token, result: None },
             Event::Failed { token, kind: FailureKind::Retryable, error: Arc::from("oops") },
             Event::Failed { token, kind: FailureKind::Permanent, error: Arc::from("oops") },
+            Event::Failed { token, kind: FailureKind::Crashed, error: Arc::from("oops") },
             Event::Snoozed { token, delay: MINUTE },
             Event::TimedOut { token },
             Event::Interrupted { token },

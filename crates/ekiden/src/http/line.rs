@@ -176,7 +176,12 @@ impl Line {
 
     /// Opens a stream of events. Its headers are here, so the server has subscribed.
     pub(super) async fn stream(&self, path: &Path) -> Result<Response> {
-        let request = self.http.get(self.url(path)).header(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        self.open(path, "text/event-stream").await
+    }
+
+    /// Opens a stream of anything.
+    pub(super) async fn open(&self, path: &Path, accept: &'static str) -> Result<Response> {
+        let request = self.http.get(self.url(path)).header(ACCEPT, HeaderValue::from_static(accept));
         let opened = tokio::time::timeout(ANSWER_WITHIN, request.send()).await;
         let response = match opened {
             Ok(Ok(response)) => response,

@@ -3,12 +3,14 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_store::Happened;
 use ekiden_wire as wire;
+use reqwest::Response;
 use reqwest::header::{HeaderMap, HeaderName};
 
 use super::line::Line;
 use super::path::{self, Path};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::logs::{AttemptRef, LogPart, Logs};
 use crate::port::TaskRef;
 
@@ -25,6 +27,41 @@ impl HttpLogs {
     /// The logs of the server at this address. Nothing is asked of it yet.
     pub fn connect(url: &str, token: Option<&str>) -> Result<Self> {
         Ok(Self { line: Line::new(url, token)? })
+    }
+
+    /// All that comes from an offset on, until the attempt has ended.
+    pub async fn follow(&self, attempt: &AttemptRef, offset: u64) -> Result<LogStream> {
+        let path = of_log(attempt).with("offset", offset).with("follow", true);
+        let response = self.line.open(&path, "*/*").await?;
+        let start = number(response.headers(), &START)?;
+        Ok(LogStream { response, next: offset.max(start) })
+    }
+}
+
+/// A log that is being followed.
+pub struct LogStream {
+    response: Response,
+    next: u64,
+}
+
+impl LogStream {
+    /// Where the next bytes begin; whoever loses the line goes on from there.
+    pub const fn offset(&self) -> u64 {
+        self.next
+    }
+
+    /// The next bytes; `None` when the attempt has ended and all was read. A line that breaks is told, and can be opened anew.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        let lost = |_| Error::told(ReasonCode::ReplyLost.into(), Happened::NotApplied, true);
+        let bytes = self.response.chunk().await.map_err(lost)?;
+        self.next += bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        Ok(bytes)
+    }
+}
+
+impl std::fmt::Debug for LogStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogStream").field("next", &self.next).finish_non_exhaustive()
     }
 }
 
@@ -63,7 +100,7 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64> {
 }
 
 /// A server looks after its logs itself.
-fn only_the_server() -> crate::error::Error {
+fn only_the_server() -> Error {
     Refusal::new(ReasonCode::StoreCannot).with("why", "the server removes logs itself").into()
 }
 

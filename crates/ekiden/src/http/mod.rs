@@ -20,7 +20,7 @@ use ekiden_wire as wire;
 use crate::error::Result;
 use crate::port::QueueInfo;
 #[cfg(unix)]
-pub use logs::HttpLogs;
+pub use logs::{HttpLogs, LogStream};
 
 use hints::Bells;
 use line::Line;

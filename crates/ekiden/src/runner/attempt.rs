@@ -249,7 +249,14 @@ mod tests {
         let client = Ekiden::open("memory:").await.unwrap().namespace("default").unwrap();
         let leased = leased(&client).await;
         let context = Context::new(Arc::new(Surroundings::of(client)), leased);
-        let run = Run { context: context.clone(), seen: None, deadline: None, fate: Fate::Running, ending: None };
+        let run = Run {
+            context: context.clone(),
+            seen: None,
+            deadline: None,
+            stop_within: std::time::Duration::ZERO,
+            fate: Fate::Running,
+            ending: None,
+        };
         let (words, was_first) = (Arc::new(Words::default()), Arc::new(AtomicBool::new(false)));
         let last_word = LastWord::new(Table::default().put(run, None), words.clone());
         let (seen, first) = (words.clone(), was_first.clone());

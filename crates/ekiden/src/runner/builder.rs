@@ -14,7 +14,7 @@ use super::{Ended, Runner};
 use crate::client::{Client, DEFAULT_POOL};
 use crate::context::Context;
 use crate::error::Result;
-use crate::handler::{Call, IntoDone, Payload, TaskHandler};
+use crate::handler::{Handling, IntoDone, Payload, TaskHandler};
 use crate::registry::Registry;
 
 /// Chooses what a runner does.
@@ -36,7 +36,7 @@ pub struct RunnerBuilder {
 /// What a runner was told, checked.
 pub(crate) struct Options {
     pub(super) name: String,
-    pub(super) calls: BTreeMap<Kind, Call>,
+    pub(super) calls: BTreeMap<Kind, Handling>,
     /// Kinds without a limit of their own, in portions that one claim can ask for.
     pub(super) open_kinds: Vec<Arc<[Kind]>>,
     pub(super) limited_kinds: Vec<(Kind, usize)>,
@@ -47,6 +47,13 @@ pub(crate) struct Options {
     pub(super) grace: Duration,
     pub(super) cancel_grace: Duration,
     pub(super) maintenance: bool,
+}
+
+impl Options {
+    /// The longest time that a handler may take to end by itself.
+    pub(super) fn stop_within(&self) -> Duration {
+        self.calls.values().map(|handling| handling.stop_within).max().unwrap_or_default()
+    }
 }
 
 impl RunnerBuilder {
@@ -132,7 +139,8 @@ impl RunnerBuilder {
         self
     }
 
-    /// How long a cancelled handler may take to end by itself; half a second if nobody says.
+    /// How long a cancelled handler may take to end by itself; half a second if nobody says, and longer for handlers that
+    /// ask for it with [`TaskHandler::stop_within`].
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.cancel_grace = grace;
         self

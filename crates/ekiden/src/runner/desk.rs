@@ -48,7 +48,7 @@ impl Desk {
     /// Takes a task into the table, in the place of another attempt where one is named. The lease comes back if nobody here
     /// can run it.
     pub(super) fn take(&self, mut leased: Leased, instead_of: Option<Slot>) -> Result<Attempt, Box<LeaseRef>> {
-        let Some(call) = self.options.calls.get(&leased.spec.envelope.task_type).cloned() else {
+        let Some(handling) = self.options.calls.get(&leased.spec.envelope.task_type) else {
             return Err(Box::new(leased.lease));
         };
         let deadline = match leased.spec.policy.timeout {
@@ -57,7 +57,8 @@ impl Desk {
         };
         let seen = leased.lease.seen.take();
         let context = Context::new(self.around.clone(), leased);
-        let run = Run { context: context.clone(), seen, deadline, fate: Fate::Running, ending: None };
+        let (call, stop_within) = (handling.call.clone(), handling.stop_within);
+        let run = Run { context: context.clone(), seen, deadline, stop_within, fate: Fate::Running, ending: None };
         let last_word = LastWord::new(self.table.put(run, instead_of), self.words.clone());
         if let Some(deadline) = deadline {
             self.deadlines.begins(deadline);

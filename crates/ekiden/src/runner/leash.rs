@@ -6,18 +6,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+/// Why an attempt should stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// Its task was cancelled.
+    Cancelled,
+    /// Its time is over.
+    TimedOut,
+    /// Its runner ends.
+    ShutDown,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Leash {
     /// Made when somebody asks for it: most handlers end before anybody does.
     stop: OnceLock<CancellationToken>,
+    reason: OnceLock<StopReason>,
     is_pulled: AtomicBool,
     pulled: Notify,
 }
 
 impl Leash {
-    /// Asks the handler to stop.
-    pub(crate) fn stop(&self) {
+    /// Asks the handler to stop. The first reason counts.
+    pub(crate) fn stop(&self, reason: StopReason) {
+        self.reason.get_or_init(|| reason);
         self.token().cancel();
+    }
+
+    /// Why the handler was asked to stop, if it was.
+    pub(crate) fn reason(&self) -> Option<StopReason> {
+        self.reason.get().copied()
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 pub use builder::RunnerBuilder;
+pub use leash::StopReason;
 
 use crate::client::Client;
 use crate::error::Result;

@@ -20,6 +20,7 @@ use super::builder::Options;
 use super::company::{self, Company};
 use super::desk::Desk;
 use super::engine::{Engine, Pace};
+use super::leash::StopReason;
 use super::pulse::Pulse;
 use super::table::{Fate, Table};
 use super::upkeep;
@@ -99,13 +100,14 @@ impl Shift {
     /// it, at once soon after that was asked for.
     fn patience_ends(&self) -> impl Future<Output = ()> + use<> {
         let Options { grace, cancel_grace, .. } = *self.options;
-        let gently = grace.saturating_add(cancel_grace).saturating_add(LAST_SETTLEMENTS).saturating_add(AT_ONCE);
+        let at_once = AT_ONCE.saturating_add(self.options.stop_within());
+        let gently = grace.saturating_add(cancel_grace).saturating_add(LAST_SETTLEMENTS).saturating_add(at_once);
         let stop = self.stop.clone();
         async move {
             stop.gently.cancelled().await;
             let in_time = async {
                 stop.at_once.cancelled().await;
-                tokio::time::sleep(AT_ONCE).await;
+                tokio::time::sleep(at_once).await;
             };
             // Either way the patience is over.
             let _ = tokio::time::timeout(gently, in_time).await;
@@ -236,10 +238,11 @@ impl Shift {
             () = self.stop.at_once.cancelled() => {}
             () = tokio::time::sleep(self.options.grace) => {}
         }
-        for run in self.table.lock().values_mut().filter(|run| run.fate == Fate::Running) {
-            run.fate = Fate::Interrupted;
-            run.leash().stop();
-            run.leash().pull();
+        let stop_within = self.interrupt();
+        if stop_within > Duration::ZERO {
+            // In vain for those that do not stop by themselves; they are dropped now.
+            let _ = tokio::time::timeout(stop_within, self.settle_until_idle(&seat.words, &mut engine)).await;
+            self.table.lock().values().for_each(|run| run.leash().pull());
         }
         let dropped =
             tokio::time::timeout(self.options.cancel_grace, self.settle_until_idle(&seat.words, &mut engine)).await;
@@ -253,6 +256,26 @@ impl Shift {
             }
         })
         .await;
+    }
+
+    /// Tells what runs to stop, and drops what needs no time for it. Says how much time the rest needs.
+    fn interrupt(&self) -> Duration {
+        let mut stop_within = Duration::ZERO;
+        for run in self.table.lock().values_mut() {
+            match run.fate {
+                Fate::Running => {
+                    run.fate = Fate::Interrupted;
+                    run.leash().stop(StopReason::ShutDown);
+                    if run.stop_within == Duration::ZERO {
+                        run.leash().pull();
+                    }
+                }
+                Fate::Cancelled { .. } | Fate::TimedOut { .. } => {}
+                Fate::Interrupted | Fate::Left => continue,
+            }
+            stop_within = stop_within.max(run.stop_within);
+        }
+        stop_within
     }
 
     async fn settle_until_idle(&self, words: &Words, engine: &mut Engine) {

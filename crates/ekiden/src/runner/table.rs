@@ -26,9 +26,9 @@ pub(super) enum Fate {
     Running,
     /// Its task was cancelled; it is dropped at this moment if it has not ended by itself.
     Cancelled { drop_at: Option<Duration> },
-    /// Its time is over and it was dropped. A handler that blocks its thread may go on; from this moment on the attempt is
-    /// settled without it.
-    TimedOut { settle_at: Duration },
+    /// Its time is over. It is dropped at the first moment, if it was given time to end by itself, and settled without its
+    /// handler at the second: one that blocks its thread cannot be dropped.
+    TimedOut { drop_at: Option<Duration>, settle_at: Duration },
     /// The runner ends.
     Interrupted,
     /// It was settled although its handler has not ended; only its place is still taken.
@@ -42,6 +42,8 @@ pub(super) struct Run {
     /// The record as it was given out. It saves the settlement a read, once.
     pub(super) seen: Option<Versioned>,
     pub(super) deadline: Option<Duration>,
+    /// How long its handler may take to end by itself after it was told to stop.
+    pub(super) stop_within: Duration,
     pub(super) fate: Fate,
     /// The end that is being written down beside the engine.
     pub(super) ending: Option<(OpId, Verdict)>,

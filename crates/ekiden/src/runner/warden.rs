@@ -9,6 +9,7 @@ use ekiden_core::lease::Token;
 use tokio::sync::Notify;
 
 use super::desk::Desk;
+use super::leash::StopReason;
 use super::table::{Fate, Slot};
 use crate::client::Client;
 
@@ -109,17 +110,18 @@ impl Warden {
     }
 
     fn cancel(&self, task: &TaskId, token: Token) {
-        let drop_at = self.now().saturating_add(self.desk.options.cancel_grace);
+        let (now, grace) = (self.now(), self.desk.options.cancel_grace);
         for run in self.desk.table.lock().values_mut() {
             if run.fate == Fate::Running && run.is_of(task, token) {
+                let drop_at = now.saturating_add(grace.max(run.stop_within));
                 run.fate = Fate::Cancelled { drop_at: Some(drop_at) };
-                run.leash().stop();
+                run.leash().stop(StopReason::Cancelled);
+                self.desk.deadlines.begins(drop_at);
             }
         }
-        self.desk.deadlines.begins(drop_at);
     }
 
-    /// What each moment asks for. Handlers are dropped at once; what blocks its thread is settled without its handler when it
+    /// What each moment asks for. Handlers are dropped at once unless they asked for time to stop; what blocks its thread is settled without its handler when it
     /// ran out of time, and never when it was cancelled: its successor must not overlap it.
     fn enforce(&self) {
         let now = self.now();
@@ -127,16 +129,25 @@ impl Warden {
         for (slot, run) in self.desk.table.lock().iter_mut() {
             match run.fate {
                 Fate::Running if run.ending.is_none() && run.deadline.is_some_and(|deadline| deadline <= now) => {
-                    run.fate = Fate::TimedOut { settle_at: now.saturating_add(self.desk.options.cancel_grace) };
-                    run.leash().stop();
-                    run.leash().pull();
+                    let drop_at = now.saturating_add(run.stop_within);
+                    let settle_at = drop_at.saturating_add(self.desk.options.cancel_grace);
+                    run.leash().stop(StopReason::TimedOut);
+                    let waits = run.stop_within > Duration::ZERO;
+                    if !waits {
+                        run.leash().pull();
+                    }
+                    run.fate = Fate::TimedOut { drop_at: waits.then_some(drop_at), settle_at };
                 }
                 Fate::Cancelled { drop_at: Some(at) } if at <= now => {
                     run.fate = Fate::Cancelled { drop_at: None };
                     run.leash().pull();
                 }
-                Fate::TimedOut { settle_at } if settle_at <= now => {
-                    run.fate = Fate::TimedOut { settle_at: Duration::MAX };
+                Fate::TimedOut { drop_at: Some(at), settle_at } if at <= now => {
+                    run.fate = Fate::TimedOut { drop_at: None, settle_at };
+                    run.leash().pull();
+                }
+                Fate::TimedOut { drop_at: None, settle_at } if settle_at <= now => {
+                    run.fate = Fate::TimedOut { drop_at: None, settle_at: Duration::MAX };
                     given_up.push(slot);
                 }
                 _ => {}
@@ -153,7 +164,7 @@ impl Warden {
         let moments = table.values().filter_map(|run| match run.fate {
             Fate::Running if run.ending.is_none() => run.deadline,
             Fate::Cancelled { drop_at } => drop_at,
-            Fate::TimedOut { settle_at } => Some(settle_at),
+            Fate::TimedOut { drop_at, settle_at } => Some(drop_at.unwrap_or(settle_at)),
             Fate::Running | Fate::Interrupted | Fate::Left => None,
         });
         moments.min()

@@ -114,6 +114,7 @@ impl Verdict {
                 };
                 Self::Failed(Failure { kind, message: error })
             }
+            wire::Verdict::Crashed { error } => Self::Failed(Failure { kind: FailureKind::Crashed, message: error }),
             wire::Verdict::TimedOut => Self::TimedOut,
             wire::Verdict::Snoozed { delay_ms } => Self::Snoozed(Millis::new(delay_ms)),
             wire::Verdict::Asked { question } => Self::Asked(Box::new((*question).into())),
@@ -131,12 +132,13 @@ impl Verdict {
                 let (result, result_encoding) = wire::encode(&result, JSON);
                 wire::Verdict::Succeeded { result: Some(result), result_encoding }
             }
+            Self::Failed(Failure { kind: FailureKind::Crashed, message }) => wire::Verdict::Crashed { error: message },
             Self::Failed(failure) => wire::Verdict::Failed {
                 error: failure.message,
                 permanent: failure.kind == FailureKind::Permanent,
                 retry_after_ms: match failure.kind {
                     FailureKind::RetryAfter(wait) => Some(wait.as_u64()),
-                    FailureKind::Retryable | FailureKind::Permanent => None,
+                    FailureKind::Retryable | FailureKind::Permanent | FailureKind::Crashed => None,
                 },
             },
             Self::TimedOut => wire::Verdict::TimedOut,

@@ -79,7 +79,7 @@ pub(crate) async fn read(call: Call) -> Answered {
     Ok(response)
 }
 
-/// Whether an attempt is under way.
+/// Whether an attempt is under way. One whose task was cancelled is so until it has stopped.
 async fn runs(shared: &Shared, attempt: &AttemptRef) -> Result<bool, Error> {
     let record = shared.queue.get_status(attempt.task.clone()).await?;
     Ok(record.recent.iter().any(|one| one.execution_no == attempt.execution_no && one.is_open()))

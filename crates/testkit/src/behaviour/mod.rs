@@ -385,6 +385,7 @@ macro_rules! behaviour_cases {
                 a_result_too_large_is_refused_and_the_attempt_goes_on,
                 a_failure_is_shown_with_its_message,
                 a_long_message_is_cut_and_not_refused,
+                a_crash_is_an_outcome_of_its_own_and_counts_in_a_row,
                 the_same_settlement_twice_is_answered_as_done,
                 the_same_failure_twice_spends_one_attempt,
                 another_verdict_on_an_ended_attempt_is_refused,

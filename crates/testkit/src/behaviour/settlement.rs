@@ -1,8 +1,8 @@
 //! Attempts end: by their holder's word alone, once, with everything that it said.
 
 use bytes::Bytes;
-use ekiden::core::{Millis, Outcome, ReasonCode, Token, limits};
-use ekiden::{LeaseRef, Leased, NewTask, Settled, TaskState, Verdict, Wishes};
+use ekiden::core::{FailureKind, Millis, Outcome, ReasonCode, RetryPolicy, Token, limits};
+use ekiden::{Failure, LeaseRef, Leased, NewTask, Settled, TaskState, Verdict, Wishes};
 
 use super::lab::{Lab, code, failure, names};
 
@@ -43,6 +43,25 @@ pub async fn a_failure_is_shown_with_its_message(lab: Lab) {
     assert_eq!((record.state, record.last_error.as_deref()), (TaskState::RetryScheduled, Some("boom")));
     assert_eq!(record.recent[0].error.as_deref(), Some("boom"));
     assert_eq!((record.recent[0].outcome, record.outcomes.failed), (Some(Outcome::Failed), 1));
+}
+
+/// X2: a process that was killed has crashed, and has not failed. The third in a row is the last.
+pub async fn a_crash_is_an_outcome_of_its_own_and_counts_in_a_row(lab: Lab) {
+    let wishes = Wishes { retry: Some(RetryPolicy::Fixed { delay: Millis::from_secs(1) }), ..Wishes::default() };
+    lab.add(NewTask { wishes, ..lab.plain("a") }).await;
+    for number in 1..=3 {
+        let leased = lab.take().await;
+        assert_eq!(leased.attempts, number);
+        let killed = Failure { kind: FailureKind::Crashed, message: "killed by signal 9".into() };
+        lab.queue.mark_failed(leased.lease, killed).await.expect("the holder may settle");
+        let record = lab.get("a").await;
+        assert_eq!((record.outcomes.crashed, record.outcomes.failed), (number, 0));
+        assert_eq!(record.last_error.as_deref(), Some("killed by signal 9"));
+        lab.pass(1);
+        lab.settle_down().await;
+    }
+    let record = lab.get("a").await;
+    assert_eq!((record.state, record.reason), (TaskState::Dead, Some(ReasonCode::CrashLimit)));
 }
 
 /// R18

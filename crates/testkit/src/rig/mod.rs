@@ -44,6 +44,7 @@ mod server_kill;
 mod small_disk;
 mod stall;
 mod tally;
+pub mod trees;
 
 pub use child::{Opened, serve};
 pub use errand::{Errand, Signal, Work};

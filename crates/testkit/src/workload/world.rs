@@ -12,6 +12,7 @@ use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
 use ekiden_core::plan::{Enqueued, Happen, Happened, Plan, Purge, Purged};
 use ekiden_core::reason::ReasonCode;
+use ekiden_core::retry::FailureKind;
 use ekiden_core::task::Task;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::clock::{Clock, ManualClock};
@@ -213,6 +214,7 @@ impl Actor {
     pub(super) async fn settle(&mut self, task: &TaskId, token: Token, event: Event) -> Sent<Happened> {
         let outcome = match &event {
             Event::Succeeded { .. } => Outcome::Succeeded,
+            Event::Failed { kind: FailureKind::Crashed, .. } => Outcome::Crashed,
             Event::Failed { .. } => Outcome::Failed,
             Event::TimedOut { .. } => Outcome::TimedOut,
             Event::Snoozed { .. } => Outcome::Snoozed,

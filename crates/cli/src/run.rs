@@ -1,0 +1,215 @@
+//! `ekiden run -- CMD`: one command as a task. It is kept like any other, and behaves like the command itself: output streams,
+//! the exit code passes through, Ctrl-C ends all of it.
+
+use std::io::Write;
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use ekiden::core::{Outcome as How, PoolName, TaskId};
+use ekiden::exec::{Exit, Stream, Watch};
+use ekiden::{Client, Heard, Runner, Subscription, TaskRecord, TaskState};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::Config;
+use crate::language::Lang;
+use crate::reach::{Missing, Reached, reach};
+use crate::say;
+use crate::work::Limits;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// The kind of its task. Nobody else runs it: it stands in a pool of its own.
+const KIND: &str = "run";
+
+/// 3: the command asked a question, and its task waits for the answer.
+const ASKED: u8 = 3;
+/// 124: it took too long, as `timeout` has it.
+const TIMED_OUT: u8 = 124;
+/// 127: it could not be started, as shells have it.
+const NOT_STARTED: u8 = 127;
+/// 130: ended by Ctrl-C, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// One second: how soon a change is seen that nobody told.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Flags of the command.
+#[derive(Args)]
+#[command(
+    after_help = "The exit code is the command's own; 128 and the signal's number if it was killed, 124 if it took too long, \
+127 if it could not be started, 3 if it asked a question."
+)]
+pub(crate) struct Run {
+    /// How many attempts it has
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    attempts: u32,
+    /// What people read; the command line by default
+    #[arg(long)]
+    title: Option<String>,
+    #[command(flatten)]
+    limits: Limits,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// Runs it to its end.
+pub(crate) fn run(wish: Run, config: &Config, lang: Lang) -> Outcome<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let reached = reach(config, Missing::Make).await?;
+        let outcome = carry_out(wish, &reached, lang).await;
+        let closed = reached.close().await;
+        let code = outcome?;
+        closed?;
+        Ok(code)
+    })
+}
+
+async fn carry_out(wish: Run, reached: &Reached, lang: Lang) -> Outcome<ExitCode> {
+    let client = &reached.client;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut next = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    let mut changes = client.subscribe().await?;
+    let (id, pool) = hand_in(client, &wish).await?;
+    let seen = Arc::new(Seen::default());
+    let runner = runner(wish, reached, &pool, seen.clone())?;
+    let stop = runner.stop();
+    let mut run = pin!(runner.run_until_stopped());
+    let mut interrupts = 0_u8;
+    let record = {
+        let mut rested = pin!(rest(client, &mut changes, &id));
+        loop {
+            tokio::select! {
+                record = &mut rested => break record?,
+                ended = &mut run => {
+                    ended?;
+                    break client.get_status(&id).await?;
+                }
+                () = next() => {
+                    interrupts += 1;
+                    if interrupts > 1 {
+                        return Ok(ExitCode::from(INTERRUPTED));
+                    }
+                    client.cancel(&id).await?;
+                }
+            }
+        }
+    };
+    // The runner writes down how the attempt ended, and is gone.
+    stop.gently();
+    tokio::select! {
+        ended = &mut run => drop(ended?),
+        () = next() => return Ok(ExitCode::from(INTERRUPTED)),
+    }
+    Ok(ExitCode::from(code(&record, seen.exit(), lang)))
+}
+
+/// Hands the task in, in a pool that has its name: whoever else works here does not look there.
+async fn hand_in(client: &Client, wish: &Run) -> Outcome<(TaskId, PoolName)> {
+    let payload = serde_json::json!({ "argv": wish.command });
+    let title = wish.title.clone().unwrap_or_else(|| wish.command.join(" ").chars().take(200).collect());
+    let mut task = client.enqueue_json(KIND, &payload).title(title).max_attempts(wish.attempts).into_task()?;
+    let pool = PoolName::new(format!("run-{}", task.task.id))?;
+    let id = task.task.id.clone();
+    task.pool = pool.clone();
+    if let Some(Err(error)) = client.queue().enqueue(vec![task]).await.pop() {
+        return Err(error.into());
+    }
+    Ok((id, pool))
+}
+
+fn runner(wish: Run, reached: &Reached, pool: &PoolName, seen: Arc<Seen>) -> Outcome<Runner> {
+    let mut recipe = wish.limits.recipe();
+    // What is not said to be elsewhere happens here, as with any other command.
+    recipe.dir.get_or_insert(std::env::current_dir()?);
+    recipe.command = wish.command;
+    let handler = recipe.handler(KIND, reached.logs.clone()).map_err(ekiden::Error::from)?.watch(seen);
+    let builder = Runner::builder(&reached.client).name("run").pool(pool.as_str()).concurrency(1);
+    Ok(builder.poll(LOOK_AGAIN).task_handler(handler).build()?)
+}
+
+/// Waits until the task has ended, or waits for an answer.
+async fn rest(client: &Client, changes: &mut Subscription, id: &TaskId) -> ekiden::Result<TaskRecord> {
+    loop {
+        let record = client.get_status(id).await?;
+        if record.state.is_final() || record.state == TaskState::NeedsInput {
+            return Ok(record);
+        }
+        let changed = async {
+            loop {
+                match changes.next().await {
+                    Some(Heard::Change(change)) if change.id == *id => return,
+                    Some(Heard::Missed(_)) => return,
+                    Some(_) => {}
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        // In vain if another process changes it: then the next look finds out.
+        let _ = tokio::time::timeout(LOOK_AGAIN, changed).await;
+    }
+}
+
+fn code(record: &TaskRecord, exit: Option<Exit>, lang: Lang) -> u8 {
+    let how = record.recent.last().and_then(|attempt| attempt.outcome);
+    match (record.state, how, exit) {
+        (TaskState::Succeeded, ..) => 0,
+        (TaskState::NeedsInput, ..) => {
+            let question = record.question.as_ref().map(|question| &*question.text).unwrap_or_default();
+            say(&match lang {
+                Lang::En => format!("ekiden: task {} asks: {question}", record.id),
+                Lang::Ja => format!("ekiden: タスク {} からの質問: {question}", record.id),
+            });
+            ASKED
+        }
+        (TaskState::Cancelled, ..) => INTERRUPTED,
+        (_, Some(How::TimedOut), _) => TIMED_OUT,
+        (_, _, Some(exit)) if exit != Exit::Code(0) => exit.shell_code(),
+        _ => {
+            let why = record.last_error.as_deref().unwrap_or_default();
+            say(&format!("ekiden: {why}"));
+            NOT_STARTED
+        }
+    }
+}
+
+/// What was seen of the command.
+#[derive(Default)]
+struct Seen {
+    exit: Mutex<Option<Exit>>,
+}
+
+impl Seen {
+    fn exit(&self) -> Option<Exit> {
+        *self.exit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch for Seen {
+    fn wrote(&self, stream: Stream, bytes: &[u8]) {
+        // Whoever does not read any more misses nothing: it is in the log.
+        let _ = match stream {
+            Stream::Stdout => write_through(std::io::stdout().lock(), bytes),
+            Stream::Stderr => write_through(std::io::stderr().lock(), bytes),
+        };
+    }
+
+    fn exited(&self, exit: Exit) {
+        *self.exit.lock().unwrap_or_else(PoisonError::into_inner) = Some(exit);
+    }
+}
+
+fn write_through(mut to: impl Write, bytes: &[u8]) -> std::io::Result<()> {
+    to.write_all(bytes)?;
+    to.flush()
+}
