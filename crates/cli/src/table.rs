@@ -149,18 +149,7 @@ pub(crate) const fn color(state: TaskState) -> Color {
 }
 
 pub(crate) const fn state_word(state: TaskState, lang: Lang) -> &'static str {
-    let japanese = match state {
-        TaskState::Pending => "保留中",
-        TaskState::Blocked => "依存待ち",
-        TaskState::Queued => "待機中",
-        TaskState::RetryScheduled => "再試行待ち",
-        TaskState::Running => "実行中",
-        TaskState::NeedsInput => "回答待ち",
-        TaskState::Succeeded => "成功",
-        TaskState::Dead => "失敗",
-        TaskState::Cancelled => "キャンセル",
-    };
-    lang.pick(state.as_str(), japanese)
+    state.word(lang.of_messages())
 }
 
 #[cfg(test)]

@@ -18,12 +18,12 @@ use crate::mailbox::MessageFields;
 use crate::order::{Order, Rank};
 use crate::payload;
 use crate::pool::Policy;
-use crate::reason::{ReasonCode, Refusal};
+use crate::reason::{Language, ReasonCode, Refusal};
 use crate::time::Timestamp;
 use crate::unique::{KeyRecord, Unique};
 
 macro_rules! phases {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $japanese:literal;)+) => {
         /// Where a task is in its life.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
@@ -37,29 +37,37 @@ macro_rules! phases {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
+
+            /// The word for it that a person reads; in English it is the stable one.
+            pub const fn word(self, language: Language) -> &'static str {
+                match language {
+                    Language::En => self.as_str(),
+                    Language::Ja => match self { $(Self::$name => $japanese,)+ },
+                }
+            }
         }
     };
 }
 
 phases! {
     /// Held, not released.
-    Pending = "pending",
+    Pending = "pending", "保留中";
     /// Waits for other tasks.
-    Blocked = "blocked",
+    Blocked = "blocked", "依存待ち";
     /// May run, now or when its time or its lane's turn comes.
-    Queued = "queued",
+    Queued = "queued", "待機中";
     /// Failed, and waits to be tried again.
-    RetryScheduled = "retry_scheduled",
+    RetryScheduled = "retry_scheduled", "再試行待ち";
     /// A runner holds its lease.
-    Running = "running",
+    Running = "running", "実行中";
     /// Asked a question and waits for the answer.
-    NeedsInput = "needs_input",
+    NeedsInput = "needs_input", "回答待ち";
     /// Ended well.
-    Succeeded = "succeeded",
+    Succeeded = "succeeded", "成功";
     /// Ended badly.
-    Dead = "dead",
+    Dead = "dead", "失敗";
     /// Ended by request.
-    Cancelled = "cancelled",
+    Cancelled = "cancelled", "キャンセル";
 }
 
 impl Phase {

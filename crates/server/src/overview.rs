@@ -94,7 +94,7 @@ impl Overview {
         for (phase, count) in &chosen.counts.by_phase {
             let quiet = if *count == 0 { " zero" } else { "" };
             let class = phase.as_str();
-            let _ = writeln!(html, "<div class=\"{class}{quiet}\"><dt>{}<dd>{count}</div>", self.state(*phase));
+            let _ = writeln!(html, "<div class=\"{class}{quiet}\"><dt>{}<dd>{count}</div>", phase.word(self.language));
         }
         html.push_str("</dl>\n");
         self.tasks(html, chosen);
@@ -133,7 +133,7 @@ impl Overview {
                 Safe(task.id.as_str()),
                 Safe(task.envelope.task_type.as_str()),
                 task.state.as_str(),
-                self.state(task.state),
+                task.state.word(self.language),
                 task.attempts,
                 task.max_attempts,
                 Safe(task.pool.as_str()),
@@ -234,21 +234,6 @@ impl Overview {
             Language::Ja => format!("{count}{ja}前"),
         };
         format!("<time datetime=\"{at}\" title=\"{at}\">{text}</time>")
-    }
-
-    const fn state(&self, phase: Phase) -> &'static str {
-        let japanese = match phase {
-            Phase::Pending => "保留中",
-            Phase::Blocked => "依存待ち",
-            Phase::Queued => "待機中",
-            Phase::RetryScheduled => "再試行待ち",
-            Phase::Running => "実行中",
-            Phase::NeedsInput => "回答待ち",
-            Phase::Succeeded => "成功",
-            Phase::Dead => "失敗",
-            Phase::Cancelled => "キャンセル",
-        };
-        self.pick(phase.as_str(), japanese)
     }
 }
 
