@@ -16,9 +16,5 @@ pub mod raw;
 pub mod report;
 pub mod sample;
 
-/// The allocator of the `ekiden` command, for ours and for peers alike.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// What a measurement came to. A benchmark has nobody to recover for, so every error only needs to be read.
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -54,10 +54,6 @@ use store::StoreCommand;
 use task::TaskCommand;
 use token::TokenCommand;
 
-/// Requests, records and answers are many small pieces that one thread makes and another lets go.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// What a command comes to.
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
