@@ -1,8 +1,8 @@
 //! Looks for tables and indexes that are missing or unfit, and for items whose index entries do not follow from their records.
 
 use ekiden_core::index::Index;
-use ekiden_core::reason::ReasonCode;
 use ekiden_core::key::Key;
+use ekiden_core::reason::ReasonCode;
 use ekiden_store::{CheckDepth, Finding, StoreError};
 
 use crate::codec::{self, Item, attributes as at};
@@ -10,16 +10,8 @@ use crate::shared::Shared;
 use crate::tables::{fits, missing};
 
 /// What an index is made of.
-const ENTRIES: [&str; 8] = [
-    at::PLACE,
-    at::PLACE_ORDER,
-    at::DUE,
-    at::DUE_ORDER,
-    at::LISTED,
-    at::GROUPED,
-    at::IN_SESSION,
-    at::CREATED_ORDER,
-];
+const ENTRIES: [&str; 8] =
+    [at::PLACE, at::PLACE_ORDER, at::DUE, at::DUE_ORDER, at::LISTED, at::GROUPED, at::IN_SESSION, at::CREATED_ORDER];
 
 impl Shared {
     pub(crate) async fn check(&self, depth: CheckDepth) -> Result<Vec<Finding>, StoreError> {

@@ -71,7 +71,8 @@ impl Shared {
             let want = i32::try_from(limit - items.len()).unwrap_or(i32::MAX);
             let page = self
                 .patiently(|| async {
-                    let query = self.client.query().table_name(&range.table).set_index_name(range.index.map(str::to_owned));
+                    let query =
+                        self.client.query().table_name(&range.table).set_index_name(range.index.map(str::to_owned));
                     let query = query.key_condition_expression(&range.condition).scan_index_forward(range.forward);
                     let query = query.set_expression_attribute_names(range.words.names());
                     let query = query.set_expression_attribute_values(range.words.values());
@@ -136,9 +137,11 @@ impl Shared {
                     .await?;
                 let items = answer.responses.unwrap_or_default();
                 let progress = items.values().any(|items| !items.is_empty());
-                found.extend(items.into_iter().flat_map(|(table, items)| {
-                    items.into_iter().map(move |item| (table.clone(), item))
-                }));
+                found.extend(
+                    items
+                        .into_iter()
+                        .flat_map(|(table, items)| items.into_iter().map(move |item| (table.clone(), item))),
+                );
                 let left = answer.unprocessed_keys.unwrap_or_default();
                 wanted = left.into_iter().map(|(table, left)| (table, left.keys)).collect();
                 wanted.retain(|_, keys| !keys.is_empty());
@@ -167,7 +170,8 @@ impl Shared {
                 let update = self.client.update_item().table_name(&change.table).set_key(Some(change.key.clone()));
                 let update = update.update_expression(expression).set_condition_expression(change.condition.clone());
                 let update = update.set_expression_attribute_names(names).set_expression_attribute_values(values);
-                let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+                let update =
+                    update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
                 update.send().await.map(|_| None).map_err(error::of_update)
             }
             Effect::Delete => {

@@ -26,9 +26,7 @@ impl Shared {
                 }
                 all
             }
-            DueIndex::Rejoin => {
-                self.entries(query, &self.names.queue, PLACES, places::rejoining(namespace)).await?
-            }
+            DueIndex::Rejoin => self.entries(query, &self.names.queue, PLACES, places::rejoining(namespace)).await?,
             DueIndex::Lease | DueIndex::Expire | DueIndex::Purge => self.listed(query, &self.names.queue).await?,
             DueIndex::Sweep | DueIndex::Schedule => self.listed(query, &self.names.ekiden).await?,
             DueIndex::Forget => {
@@ -39,7 +37,9 @@ impl Shared {
             DueIndex::Runner => self.due_runners(query).await?,
             DueIndex::Foreign => Vec::new(),
         };
-        entries.sort_by(|one, other| (one.at, one.key.kind, &one.key.name).cmp(&(other.at, other.key.kind, &other.key.name)));
+        entries.sort_by(|one, other| {
+            (one.at, one.key.kind, &one.key.name).cmp(&(other.at, other.key.kind, &other.key.name))
+        });
         entries.truncate(query.limit);
         Ok(entries)
     }

@@ -49,7 +49,9 @@ where
     match error.code() {
         Some("ConditionalCheckFailedException") => Failure::Unmet(Unmet::default()),
         Some(code) if is_busy(code) => Failure::Busy(StoreError::unavailable(code).because(error)),
-        Some("ResourceNotFoundException") => Failure::Failed(StoreError::unavailable("a table is missing").because(error)),
+        Some("ResourceNotFoundException") => {
+            Failure::Failed(StoreError::unavailable("a table is missing").because(error))
+        }
         Some("InternalServerError" | "ServiceUnavailable" | "ServiceUnavailableException") => {
             Failure::Failed(StoreError::unknown("the server failed").because(error))
         }
@@ -80,12 +82,8 @@ pub(crate) fn of_transaction(error: SdkError<TransactWriteItemsError>) -> Failur
     let codes: Vec<Option<String>> =
         cancelled.cancellation_reasons().iter().map(|reason| reason.code().map(str::to_owned)).collect();
     let is = |code: &Option<String>, wanted: &str| code.as_deref() == Some(wanted);
-    let unmet: Vec<usize> = codes
-        .iter()
-        .enumerate()
-        .filter(|(_, code)| is(code, "ConditionalCheckFailed"))
-        .map(|(at, _)| at)
-        .collect();
+    let unmet: Vec<usize> =
+        codes.iter().enumerate().filter(|(_, code)| is(code, "ConditionalCheckFailed")).map(|(at, _)| at).collect();
     if !unmet.is_empty() {
         return Failure::Unmet(Unmet { places: unmet, found: None });
     }

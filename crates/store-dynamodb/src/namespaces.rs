@@ -25,10 +25,7 @@ impl Shared {
         let (name, value) = (words.name(at::VERSION), words.value(crate::codec::number(1)));
         let enter = Change {
             table: self.names.ekiden.clone(),
-            key: Item::from([
-                (at::PK.to_owned(), text(partition())),
-                (at::SK.to_owned(), text(namespace.as_str())),
-            ]),
+            key: Item::from([(at::PK.to_owned(), text(partition())), (at::SK.to_owned(), text(namespace.as_str()))]),
             effect: Effect::Update(format!("SET {name} = {value}")),
             condition: None,
             words,
@@ -50,11 +47,8 @@ impl Shared {
         }
         let entered = self.query(&range, limit + 1).await?;
         let more = entered.len() > limit;
-        let names: Vec<Namespace> = entered
-            .iter()
-            .take(limit)
-            .filter_map(|item| Namespace::new(get_text(item, at::SK)?).ok())
-            .collect();
+        let names: Vec<Namespace> =
+            entered.iter().take(limit).filter_map(|item| Namespace::new(get_text(item, at::SK)?).ok()).collect();
         let cursor = names.last().filter(|_| more).map(ToString::to_string);
         let mut items = Vec::with_capacity(names.len());
         for name in names {

@@ -181,8 +181,10 @@ impl Shared {
 }
 
 fn is_ready(table: &TableDescription) -> bool {
-    let usable = |status: Option<&TableStatus>| matches!(status, None | Some(TableStatus::Active | TableStatus::Updating));
-    let filled = |status: Option<&IndexStatus>| matches!(status, None | Some(IndexStatus::Active | IndexStatus::Updating));
+    let usable =
+        |status: Option<&TableStatus>| matches!(status, None | Some(TableStatus::Active | TableStatus::Updating));
+    let filled =
+        |status: Option<&IndexStatus>| matches!(status, None | Some(IndexStatus::Active | IndexStatus::Updating));
     usable(table.table_status()) && table.global_secondary_indexes().iter().all(|index| filled(index.index_status()))
 }
 

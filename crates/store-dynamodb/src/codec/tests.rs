@@ -70,7 +70,11 @@ fn life() -> Vec<(Task, Phase, &'static str)> {
         (after(&running(), failed(FailureKind::Retryable)), Phase::RetryScheduled, "RUNNING"),
         (after(&running(), Event::Snoozed { token, delay: Millis::from_secs(9) }), Phase::Queued, "RUNNING"),
         (after(&running(), Event::Interrupted { token }), Phase::Queued, "RUNNING"),
-        (after(&running(), Event::Asked { token, question: Box::new(question) }), Phase::NeedsInput, "AWAITING_RESPONSE"),
+        (
+            after(&running(), Event::Asked { token, question: Box::new(question) }),
+            Phase::NeedsInput,
+            "AWAITING_RESPONSE",
+        ),
         (after(&running(), Event::Succeeded { token, result: None }), Phase::Succeeded, "COMPLETE"),
         (after(&running(), failed(FailureKind::Permanent)), Phase::Dead, "ERROR"),
         (after(&queued(), cancel()), Phase::Cancelled, "CANCELLED"),
@@ -102,16 +106,8 @@ fn every_phase_has_its_documented_word() {
 /// Q3: the documented attributes are always there and never empty; two of them belong to one word each.
 #[test]
 fn items_carry_the_documented_attributes() {
-    let always = [
-        at::NAMESPACE,
-        at::TASK_ID,
-        at::GROUP,
-        at::SESSION,
-        at::STATUS,
-        at::PROMPT,
-        at::CREATED_AT,
-        at::UPDATED_AT,
-    ];
+    let always =
+        [at::NAMESPACE, at::TASK_ID, at::GROUP, at::SESSION, at::STATUS, at::PROMPT, at::CREATED_AT, at::UPDATED_AT];
     for (task, phase, word) in life() {
         let (_, item) = item_of(&Record::from(task));
         for name in always {
@@ -297,7 +293,8 @@ fn a_record_for_newer_writers_is_not_read() {
 #[test]
 fn orders_sort_like_what_they_stand_for() {
     use ekiden_core::order::Rank;
-    let task = |ms: i64, id: &str| Spec { created_at: Timestamp::from_millis(ms), id: TaskId::new(id).unwrap(), ..spec("x") };
+    let task =
+        |ms: i64, id: &str| Spec { created_at: Timestamp::from_millis(ms), id: TaskId::new(id).unwrap(), ..spec("x") };
     let orders = [
         places::claim_order(Rank(-20), &task(9, "z")),
         places::claim_order(Rank(0), &task(8, "z")),

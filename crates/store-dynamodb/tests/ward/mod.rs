@@ -7,17 +7,17 @@ use ekiden_store::entropy::Entropy;
 use ekiden_store_dynamodb::Options;
 
 /// Set to the address of a DynamoDB server, all tests use that one.
-pub const ENDPOINT_VARIABLE: &str = "EKIDEN_DYNAMODB_ENDPOINT";
+pub(crate) const ENDPOINT_VARIABLE: &str = "EKIDEN_DYNAMODB_ENDPOINT";
 
 /// A server, and names for tables that nobody else has.
-pub struct Ward {
+pub(crate) struct Ward {
     endpoint: String,
     entropy: Mutex<Entropy>,
 }
 
 impl Ward {
     /// The server that was named, or a new one that ends with the runtime.
-    pub async fn open() -> Self {
+    pub(crate) async fn open() -> Self {
         let endpoint = match std::env::var(ENDPOINT_VARIABLE) {
             Ok(endpoint) => endpoint,
             Err(_) => serve().await,
@@ -26,7 +26,7 @@ impl Ward {
     }
 
     /// Options for a store with tables of its own.
-    pub fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         let prefix = format!("t{:016x}-", self.entropy.lock().unwrap().next_u64());
         Options { endpoint: self.endpoint.clone(), table_prefix: prefix, ..Options::default() }
     }
