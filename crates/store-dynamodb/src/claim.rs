@@ -20,6 +20,7 @@ use crate::client::Range;
 use crate::codec::{self, attributes as at, get_text, places, text};
 use crate::error::Failure;
 use crate::expression::{Change, Words, condition};
+use crate::foreign::Found;
 use crate::shared::Shared;
 use crate::tables::PLACE_INDEX;
 
@@ -67,6 +68,7 @@ impl Shared {
             let visited = before.len();
             return Ok(Answer::Claimed(Claimed { tasks: before, visited }));
         }
+        self.adopt(claim).await;
         let rooms = self.rooms(claim).await?;
         let mut asked = self.asked(claim, &rooms).await?;
         let mut visited = asked.len();
@@ -91,7 +93,7 @@ impl Shared {
     /// How many tasks each pool has room for.
     async fn rooms(&self, claim: &Claim) -> Result<Vec<usize>, StoreError> {
         let counters: Vec<Key> = claim.pools.iter().filter_map(ClaimPool::counter).collect();
-        let mut found = if counters.is_empty() { Vec::new() } else { self.get(&counters).await? }.into_iter();
+        let mut found = if counters.is_empty() { Vec::new() } else { self.get_raw(&counters).await? }.into_iter();
         let mut running = |pool: &ClaimPool| {
             let counter = pool.counter().and_then(|_| found.next()).flatten();
             counter.and_then(|counter| counter.record.as_counter()).unwrap_or(0)
@@ -161,7 +163,7 @@ impl Shared {
                 break;
             }
             let keys: Vec<Key> = candidates.iter().map(|(_, key)| key.clone()).collect();
-            let found = self.get(&keys).await?;
+            let found = self.look(&keys).await?;
             *visited += keys.len();
             for ((line, _), found) in candidates.into_iter().zip(found) {
                 let Some(line) = asked.get_mut(line) else { continue };
@@ -292,6 +294,9 @@ impl Shared {
                     self.hint(Hint::Ready(key.namespace.clone()));
                 }
                 self.hint(Hint::Changed(key.clone()));
+                if pool.is_some() {
+                    self.note_holder(key, Some(&claim.holder));
+                }
                 Ok(Written::Taken(Box::new(taken())))
             }
             Err(Failure::Unmet(unmet)) => {
@@ -304,7 +309,8 @@ impl Shared {
                 }
             }
             Err(Failure::Failed(error)) if error.happened == Happened::Unknown => {
-                let now = self.get(std::slice::from_ref(key)).await.ok().and_then(|mut found| found.pop().flatten());
+                let now =
+                    self.get_raw(std::slice::from_ref(key)).await.ok().and_then(|mut found| found.pop().flatten());
                 let mine = now.filter(|now| now.revision == taken().revision);
                 mine.map(|mine| Written::Taken(Box::new(mine))).ok_or(error)
             }
@@ -322,7 +328,8 @@ impl Shared {
 }
 
 /// The task as this claim would take it, if it may: its own record decides, not the entry that led to it.
-fn takeable(claim: &Claim, pool: &ClaimPool, found: Versioned) -> Option<(Versioned, Task)> {
+fn takeable(claim: &Claim, pool: &ClaimPool, found: Found) -> Option<(Versioned, Task)> {
+    let found = Some(found).filter(|found| !found.disputed)?.versioned;
     let task = found.record.as_task()?;
     Index::of(&found.key, &found.record).ready.filter(|ready| ready.at <= claim.now)?;
     let taken = claim.take(task, pool.counter().is_some()).ok()?;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::{
-    AttributeValue, ConditionCheck, Delete, KeysAndAttributes, ReturnValue, ReturnValuesOnConditionCheckFailure,
-    TransactWriteItem, Update,
+    AttributeValue, ConditionCheck, Delete, KeysAndAttributes, ReturnConsumedCapacity, ReturnValue,
+    ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 
 use crate::codec::Item;
@@ -77,9 +77,11 @@ impl Shared {
                     let query = query.set_expression_attribute_names(range.words.names());
                     let query = query.set_expression_attribute_values(range.words.values());
                     let query = query.consistent_read(range.consistent).limit(want);
+                    let query = query.return_consumed_capacity(ReturnConsumedCapacity::Total);
                     query.set_exclusive_start_key(after.clone()).send().await.map_err(error::of_read)
                 })
                 .await?;
+            self.cost_of_read(page.consumed_capacity.iter());
             items.extend(page.items.unwrap_or_default());
             after = page.last_evaluated_key.filter(|key| !key.is_empty());
             if after.is_none() {
@@ -105,9 +107,11 @@ impl Shared {
         let found = self
             .patiently(|| async {
                 let get = self.client.get_item().table_name(table).set_key(Some(key.clone())).consistent_read(true);
+                let get = get.return_consumed_capacity(ReturnConsumedCapacity::Total);
                 get.send().await.map_err(error::of_read)
             })
             .await?;
+        self.cost_of_read(found.consumed_capacity.iter());
         Ok(found.item)
     }
 
@@ -132,9 +136,11 @@ impl Shared {
                 let answer = self
                     .patiently(|| async {
                         let get = self.client.batch_get_item().set_request_items(Some(requests()));
+                        let get = get.return_consumed_capacity(ReturnConsumedCapacity::Total);
                         get.send().await.map_err(error::of_read)
                     })
                     .await?;
+                self.cost_of_read(answer.consumed_capacity.iter().flatten());
                 let items = answer.responses.unwrap_or_default();
                 let progress = items.values().any(|items| !items.is_empty());
                 found.extend(
@@ -172,14 +178,20 @@ impl Shared {
                 let update = update.set_expression_attribute_names(names).set_expression_attribute_values(values);
                 let update =
                     update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-                update.send().await.map(|_| None).map_err(error::of_update)
+                let update = update.return_consumed_capacity(ReturnConsumedCapacity::Total);
+                let done = update.send().await.map_err(error::of_update)?;
+                self.cost_of_write(done.consumed_capacity.iter());
+                Ok(None)
             }
             Effect::Delete => {
                 let delete = self.client.delete_item().table_name(&change.table).set_key(Some(change.key.clone()));
                 let delete = delete.set_condition_expression(change.condition.clone());
                 let delete = delete.set_expression_attribute_names(names).set_expression_attribute_values(values);
                 let delete = delete.return_values(ReturnValue::AllOld);
-                delete.send().await.map(|gone| gone.attributes).map_err(error::of_write)
+                let delete = delete.return_consumed_capacity(ReturnConsumedCapacity::Total);
+                let gone = delete.send().await.map_err(error::of_write)?;
+                self.cost_of_write(gone.consumed_capacity.iter());
+                Ok(gone.attributes)
             }
             Effect::Check => self.transact_once(std::slice::from_ref(change)).await.map(|()| None),
         }
@@ -193,7 +205,10 @@ impl Shared {
     async fn transact_once(&self, changes: &[Change]) -> Result<(), Failure> {
         let items = changes.iter().map(transact_item).collect();
         let send = self.client.transact_write_items().set_transact_items(Some(items));
-        send.send().await.map(|_| ()).map_err(error::of_transaction)
+        let send = send.return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let done = send.send().await.map_err(error::of_transaction)?;
+        self.cost_of_write(done.consumed_capacity.iter().flatten());
+        Ok(())
     }
 }
 

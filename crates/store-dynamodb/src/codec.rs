@@ -9,6 +9,7 @@ pub(crate) mod other;
 pub(crate) mod places;
 mod revision;
 pub(crate) mod runner;
+pub(crate) mod said;
 mod task;
 #[cfg(test)]
 mod tests;

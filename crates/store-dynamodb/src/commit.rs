@@ -38,7 +38,7 @@ impl Shared {
                 }
             }
             let keys: Vec<_> = commit.writes().iter().map(|write| write.key.clone()).collect();
-            let found = self.get(&keys).await?;
+            let found = self.get_raw(&keys).await?;
             match judge(commit, &found) {
                 Verdict::Repeated => return Ok(repeated(commit, &found)),
                 Verdict::Unmet => return Ok(conflict(commit, found)),
@@ -124,6 +124,11 @@ impl Shared {
                 }
                 _ => None,
             };
+            if let Action::Put(_, index) = action
+                && !index.held
+            {
+                self.note_holder(key, None);
+            }
             let after = match action {
                 Action::Put(Record::Task(task), index) => index.phase.map(|phase| (task.spec.pool.clone(), phase)),
                 _ => None,
@@ -136,7 +141,7 @@ impl Shared {
     /// After a reply got lost: whether the commit is there. `None` says nothing, for it may still arrive.
     async fn was_applied(&self, commit: &Commit) -> Option<Answer> {
         let keys: Vec<_> = commit.writes().iter().map(|write| write.key.clone()).collect();
-        let found = self.get(&keys).await.ok()?;
+        let found = self.get_raw(&keys).await.ok()?;
         matches!(judge(commit, &found), Verdict::Repeated).then(|| repeated(commit, &found))
     }
 }

@@ -11,6 +11,7 @@ mod counts;
 mod due;
 mod error;
 mod expression;
+mod foreign;
 mod lines;
 mod listing;
 mod namespaces;
@@ -20,6 +21,10 @@ mod retry;
 mod shared;
 mod store;
 mod tables;
+mod units;
+mod url;
 
 pub use open::Options;
 pub use store::DynamoStore;
+pub use units::Units;
+pub use url::Location;

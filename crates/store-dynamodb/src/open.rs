@@ -13,7 +13,7 @@ use ekiden_store::StoreError;
 use crate::counts;
 use crate::shared::Shared;
 use crate::store::DynamoStore;
-use crate::tables::Names;
+use crate::tables::{Missing, Names};
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -45,8 +45,17 @@ impl Default for Options {
 impl DynamoStore {
     /// Opens the store, and makes tables and indexes that are missing.
     pub async fn open(options: Options) -> Result<Self, StoreError> {
+        Self::open_as(options, Missing::Make).await
+    }
+
+    /// Opens a store whose tables are there, and makes none.
+    pub async fn open_existing(options: Options) -> Result<Self, StoreError> {
+        Self::open_as(options, Missing::Refuse).await
+    }
+
+    async fn open_as(options: Options, missing: Missing) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(client(&options)?, Names::new(&options.table_prefix), options.ready_shards));
-        shared.prepare_tables().await?;
+        shared.prepare_tables(missing).await?;
         counts::flush_regularly(&shared);
         Ok(Self::over(shared))
     }

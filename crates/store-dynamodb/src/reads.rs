@@ -1,6 +1,6 @@
 //! Records by key and by name, always as they are now.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use ekiden_core::id::Namespace;
 use ekiden_core::key::{Key, RecordKind};
@@ -8,27 +8,45 @@ use ekiden_core::record::Versioned;
 use ekiden_store::{Page, RecordQuery, StoreError};
 
 use crate::client::Range;
+use crate::codec::said::{Said, said};
 use crate::codec::{self, Item, key_names, key_of, other, text};
 use crate::error;
 use crate::shared::Shared;
 
 impl Shared {
-    /// Records in the order of the keys.
-    pub(crate) async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Versioned>>, StoreError> {
+    /// Records in the order of the keys, as our own attributes have them.
+    pub(crate) async fn get_raw(&self, keys: &[Key]) -> Result<Vec<Option<Versioned>>, StoreError> {
+        let found = self.get_said(keys).await?.into_iter();
+        Ok(found.map(|found| found.map(|(versioned, _)| versioned)).collect())
+    }
+
+    /// The same, each with what another program said of it.
+    pub(crate) async fn get_said(&self, keys: &[Key]) -> Result<Vec<Option<(Versioned, Option<Said>)>>, StoreError> {
         if let [key] = keys {
             let item = self.get_item(self.table(key.kind), &key_of(key)).await?;
-            return Ok(vec![item.map(|item| self.read(key.clone(), &item)).transpose()?]);
+            return Ok(vec![item.map(|item| self.read_said(key.clone(), &item)).transpose()?]);
         }
-        let distinct: HashSet<&Key> = keys.iter().collect();
-        let wanted = distinct.iter().map(|key| (self.table(key.kind).to_owned(), key_of(key))).collect();
-        let mut found: HashMap<Key, Versioned> = HashMap::with_capacity(distinct.len());
+        let mut places: HashMap<&Key, Vec<usize>> = HashMap::with_capacity(keys.len());
+        for (at, key) in keys.iter().enumerate() {
+            places.entry(key).or_default().push(at);
+        }
+        let wanted = places.keys().map(|key| (self.table(key.kind).to_owned(), key_of(key))).collect();
+        let mut found: Vec<_> = keys.iter().map(|_| None).collect();
         for (table, item) in self.get_items(wanted).await? {
-            if let Some(key) = codec::parse_key(self.kind_in(&table), &item) {
-                let record = self.read(key.clone(), &item)?;
-                found.insert(key, record);
+            let Some(key) = codec::parse_key(self.kind_in(&table), &item) else { continue };
+            for at in places.get(&key).into_iter().flatten() {
+                if let Some(place) = found.get_mut(*at) {
+                    *place = Some(self.read_said(key.clone(), &item)?);
+                }
             }
         }
-        Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
+        Ok(found)
+    }
+
+    fn read_said(&self, key: Key, item: &Item) -> Result<(Versioned, Option<Said>), StoreError> {
+        let versioned = self.read(key, item)?;
+        let said = said(&versioned.key, &versioned.record, item);
+        Ok((versioned, said))
     }
 
     /// The record of an item.

@@ -7,15 +7,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use aws_sdk_dynamodb::Client;
 use ekiden_core::id::OpId;
 use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
 use ekiden_store::{Hint, StoreError};
 use tokio::sync::broadcast;
 
 use crate::counts::Deltas;
+use crate::foreign::Foreign;
 use crate::lines::Lines;
 use crate::namespaces::Known;
 use crate::tables::Names;
+use crate::units::Units;
 
 /// 4,096 hints: a watcher that is further behind polls anyway.
 const HINTS_KEPT: usize = 4_096;
@@ -34,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) lines: Mutex<Lines>,
     pub(crate) known: Mutex<Known>,
     pub(crate) deltas: Mutex<Deltas>,
+    pub(crate) foreign: Mutex<Foreign>,
+    pub(crate) units: Mutex<Units>,
     taken: Mutex<Taken>,
     entropy: Mutex<Entropy>,
     closed: AtomicBool,
@@ -57,6 +62,8 @@ impl Shared {
             lines: Mutex::default(),
             known: Mutex::default(),
             deltas: Mutex::default(),
+            foreign: Mutex::default(),
+            units: Mutex::default(),
             taken: Mutex::default(),
             entropy: Mutex::new(Entropy::from_system()),
             closed: AtomicBool::new(false),
@@ -75,6 +82,11 @@ impl Shared {
     /// A text that no write had before: 64 random bits.
     pub(crate) fn nonce(&self) -> String {
         format!("{:016x}", lock(&self.entropy).next_u64())
+    }
+
+    /// A new name for an op of the store's own.
+    pub(crate) fn op_id(&self, now: Timestamp) -> OpId {
+        lock(&self.entropy).op_id(now)
     }
 
     /// A random number below a bound.

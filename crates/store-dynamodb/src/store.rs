@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ekiden_core::id::Namespace;
-use ekiden_core::key::Key;
+use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::limits;
 use ekiden_core::record::Versioned;
 use ekiden_store::{
@@ -15,7 +15,8 @@ use ekiden_store::{
 use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
+use crate::units::Units;
 
 /// 16 requests at once: enough to hide the way to the service, few enough to leave connections to others.
 const TOGETHER_MAX: usize = 16;
@@ -34,6 +35,11 @@ impl std::fmt::Debug for DynamoStore {
 impl DynamoStore {
     pub(crate) const fn over(shared: Arc<Shared>) -> Self {
         Self { shared }
+    }
+
+    /// What the requests of this process have cost so far, as DynamoDB counts it.
+    pub fn units(&self) -> Units {
+        *lock(&self.shared.units)
     }
 
     /// How many ops from here on can be sent together: commits that have no key in common.
@@ -124,6 +130,9 @@ impl Store for DynamoStore {
     async fn records(&self, query: RecordQuery) -> Result<Page<Versioned>, StoreError> {
         self.shared.open()?;
         query.check()?;
+        if query.kind == RecordKind::Signal {
+            self.shared.hear_of_held(&query.namespace, &query.prefix).await?;
+        }
         self.shared.records(&query).await
     }
 

@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::types::{
     GlobalSecondaryIndexUpdate, IndexStatus, KeySchemaElement, KeyType, Projection, ProjectionType,
     ScalarAttributeType, TableDescription, TableStatus,
 };
+use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_store::StoreError;
 
 use crate::codec::attributes as at;
@@ -56,6 +57,15 @@ impl Names {
     }
 }
 
+/// What to do where a table is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Make it.
+    Make,
+    /// There is no store then.
+    Refuse,
+}
+
 /// What a table must be.
 pub(crate) struct Shape {
     pub(crate) keys: [&'static str; 2],
@@ -99,10 +109,13 @@ impl Shared {
     }
 
     /// Makes what is missing, and refuses what does not fit.
-    pub(crate) async fn prepare_tables(&self) -> Result<(), StoreError> {
+    pub(crate) async fn prepare_tables(&self, missing_table: Missing) -> Result<(), StoreError> {
         for (name, shape) in self.shapes() {
             let table = match self.describe(name).await? {
                 Some(table) => table,
+                None if missing_table == Missing::Refuse => {
+                    return Err(StoreError::invalid(Refusal::new(ReasonCode::StoreNotFound).with("path", name)));
+                }
                 None => {
                     self.create(name, &shape).await?;
                     self.ready(name).await?
