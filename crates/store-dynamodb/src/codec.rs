@@ -10,6 +10,7 @@ pub(crate) mod places;
 mod revision;
 pub(crate) mod runner;
 pub(crate) mod said;
+mod short;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -166,13 +167,13 @@ fn get_op(item: &Item, name: &str) -> OpId {
     OpId::from_bits(bits.map_or(0, u128::from_be_bytes))
 }
 
-/// MessagePack with the names of fields, so that fields can come and go.
+/// MessagePack with the names of fields, so that fields can come and go; names that we know are short.
 fn pack<T: Serialize>(value: &T) -> AttributeValue {
     let bytes = rmp_serde::to_vec_named(value).expect("a record has no value that cannot be written");
-    AttributeValue::B(Blob::new(bytes))
+    AttributeValue::B(Blob::new(short::shorten(&bytes)))
 }
 
 fn unpack<T: DeserializeOwned>(item: &Item, name: &'static str) -> Result<T, Unreadable> {
     let bytes = get_bytes(item, name).ok_or(Unreadable::Missing(name))?;
-    rmp_serde::from_slice(bytes).map_err(|error| Unreadable::Content(format!("{name}: {error}")))
+    rmp_serde::from_slice(&short::lengthen(bytes)?).map_err(|error| Unreadable::Content(format!("{name}: {error}")))
 }

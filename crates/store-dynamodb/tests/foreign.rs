@@ -250,7 +250,7 @@ async fn a_cancel_of_ours_is_read_by_others_at_once() {
     assert_eq!((word(&words, "status"), word(&words, "claimed_by")), (Some("CANCELLED"), None));
 }
 
-/// Q6, Q12: two claimers, one of them foreign: nobody gets a task that the other has.
+/// Q6: two claimers, one of them foreign: nobody gets a task that the other has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_contended_task_goes_to_one_of_us() {
     let bench = Arc::new(Bench::open().await);

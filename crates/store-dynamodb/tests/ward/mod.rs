@@ -1,6 +1,8 @@
 //! A DynamoDB server for one test: in this process unless `EKIDEN_DYNAMODB_ENDPOINT` names another.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+pub(crate) mod proxy;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -38,6 +40,13 @@ impl Ward {
             Err(_) => serve().await,
         };
         Self { endpoint, entropy: Mutex::new(Entropy::from_system()) }
+    }
+
+    /// The same server behind a bad line.
+    pub(crate) async fn open_behind(faults: proxy::Faults) -> Self {
+        let ward = Self::open().await;
+        let seed = ward.entropy.lock().unwrap().next_u64();
+        Self { endpoint: proxy::in_front_of(ward.endpoint, faults, seed).await, entropy: ward.entropy }
     }
 
     /// Options for a store with tables of its own.
