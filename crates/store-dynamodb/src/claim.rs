@@ -284,38 +284,48 @@ impl Shared {
                 self.transact(&[put, add]).await
             }
         };
-        let taken = || Versioned { revision, record: record.clone(), last: claim.id, ..found.clone() };
-        match sent {
-            Ok(()) => {
-                let counted = |record: &Record, phase| Some((record.as_task()?.spec.pool.clone(), phase?));
-                let before = Index::of(key, &found.record).phase;
-                self.count(&key.namespace, counted(&found.record, before), counted(&record, index.phase));
-                if index.ready.is_some() {
-                    self.hint(Hint::Ready(key.namespace.clone()));
-                }
-                self.hint(Hint::Changed(key.clone()));
-                if pool.is_some() {
-                    self.note_holder(key, Some(&claim.holder));
-                }
-                Ok(Written::Taken(Box::new(taken())))
-            }
+        let mine = Versioned { revision, record, last: claim.id, ..found.clone() };
+        let written = match sent {
+            Ok(()) => Written::Taken(Box::new(mine)),
             Err(Failure::Unmet(unmet)) => {
                 // A request that was repeated below may have met its own first try.
-                let mine = unmet.found.and_then(|item| codec::decode(key.clone(), &item).ok());
-                match mine.filter(|mine| mine.last == claim.id && mine.revision == taken().revision) {
-                    Some(mine) => Ok(Written::Taken(Box::new(mine))),
-                    None if unmet.places == [1] => Ok(Written::Full),
-                    None => Ok(Written::Lost),
+                let there = match unmet.found {
+                    Some(item) => codec::decode(key.clone(), &item).ok(),
+                    // A transaction does not show what it found.
+                    None => self.get_raw(std::slice::from_ref(key)).await?.pop().flatten(),
+                };
+                match there.filter(|there| there.revision == mine.revision) {
+                    Some(there) => Written::Taken(Box::new(there)),
+                    None if unmet.places == [1] => Written::Full,
+                    None => Written::Lost,
                 }
             }
             Err(Failure::Failed(error)) if error.happened == Happened::Unknown => {
-                let now =
-                    self.get_raw(std::slice::from_ref(key)).await.ok().and_then(|mut found| found.pop().flatten());
-                let mine = now.filter(|now| now.revision == taken().revision);
-                mine.map(|mine| Written::Taken(Box::new(mine))).ok_or(error)
+                let there = self.get_raw(std::slice::from_ref(key)).await.ok().and_then(|mut all| all.pop().flatten());
+                let there = there.filter(|there| there.revision == mine.revision);
+                Written::Taken(Box::new(there.ok_or(error)?))
             }
-            Err(other) => Err(other.into()),
+            Err(other) => return Err(other.into()),
+        };
+        if let Written::Taken(taken) = &written {
+            self.wrote(found, taken, &index);
+            if pool.is_some() {
+                self.note_holder(key, Some(&claim.holder));
+            }
         }
+        Ok(written)
+    }
+
+    /// Counts and tells that a claim changed a task.
+    fn wrote(&self, before: &Versioned, after: &Versioned, index: &Index) {
+        let key = &after.key;
+        let counted = |found: &Versioned, phase| Some((found.record.as_task()?.spec.pool.clone(), phase?));
+        let phase_before = Index::of(key, &before.record).phase;
+        self.count(&key.namespace, counted(before, phase_before), counted(after, index.phase));
+        if index.ready.is_some() {
+            self.hint(Hint::Ready(key.namespace.clone()));
+        }
+        self.hint(Hint::Changed(key.clone()));
     }
 
     /// The records that are there, of those asked for.

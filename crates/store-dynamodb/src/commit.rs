@@ -32,7 +32,7 @@ impl Shared {
                     Ok(gone) => return Ok(self.applied(commit, prepared, gone)),
                     Err(Failure::Unmet(_)) => {}
                     Err(Failure::Failed(error)) if error.happened == Happened::Unknown => {
-                        return self.was_applied(commit).await.ok_or(error);
+                        return self.was_applied(commit, prepared).await.ok_or(error);
                     }
                     Err(other) => return Err(other.into()),
                 }
@@ -40,7 +40,7 @@ impl Shared {
             let keys: Vec<_> = commit.writes().iter().map(|write| write.key.clone()).collect();
             let found = self.get_raw(&keys).await?;
             match judge(commit, &found) {
-                Verdict::Repeated => return Ok(repeated(commit, &found)),
+                Verdict::Repeated => return Ok(self.repeated(commit, prepared, &found)),
                 Verdict::Unmet => return Ok(conflict(commit, found)),
                 Verdict::Met if only_looks => {
                     return Ok(Answer::Applied(Applied { revisions: vec![None] }));
@@ -139,10 +139,27 @@ impl Shared {
     }
 
     /// After a reply got lost: whether the commit is there. `None` says nothing, for it may still arrive.
-    async fn was_applied(&self, commit: &Commit) -> Option<Answer> {
+    async fn was_applied(&self, commit: &Commit, prepared: Prepared) -> Option<Answer> {
         let keys: Vec<_> = commit.writes().iter().map(|write| write.key.clone()).collect();
         let found = self.get_raw(&keys).await.ok()?;
-        matches!(judge(commit, &found), Verdict::Repeated).then(|| repeated(commit, &found))
+        matches!(judge(commit, &found), Verdict::Repeated).then(|| self.repeated(commit, prepared, &found))
+    }
+
+    /// The commit is there. If it is this very try that came through, it counts like any other.
+    fn repeated(&self, commit: &Commit, prepared: Prepared, found: &[Option<Versioned>]) -> Answer {
+        let now = |(write, found): (&Write, &Option<Versioned>)| {
+            let is_put = matches!(write.action, Action::Put(..));
+            found.as_ref().filter(|_| is_put).map(|found| found.revision.clone())
+        };
+        let revisions: Vec<Option<Revision>> = commit.writes().iter().zip(found).map(now).collect();
+        let mut pairs = revisions.iter().flatten().zip(prepared.revisions.iter().flatten());
+        if pairs.any(|(now, sent)| now == sent) {
+            return self.applied(commit, Prepared { revisions, ..prepared }, None);
+        }
+        for write in commit.writes() {
+            self.hint(Hint::Changed(write.key.clone()));
+        }
+        Answer::Applied(Applied { revisions })
     }
 }
 
@@ -177,14 +194,6 @@ fn meets(write: &Write, found: Option<&Versioned>) -> bool {
         (Expect::At(revision), Some(found)) => *revision == found.revision,
         (Expect::Absent, Some(_)) | (Expect::At(_), None) => false,
     }
-}
-
-fn repeated(commit: &Commit, found: &[Option<Versioned>]) -> Answer {
-    let revision_now = |(write, found): (&Write, &Option<Versioned>)| {
-        let is_put = matches!(write.action, Action::Put(..));
-        found.as_ref().filter(|_| is_put).map(|found| found.revision.clone())
-    };
-    Answer::Applied(Applied { revisions: commit.writes().iter().zip(found).map(revision_now).collect() })
 }
 
 fn conflict(commit: &Commit, found: Vec<Option<Versioned>>) -> Answer {
