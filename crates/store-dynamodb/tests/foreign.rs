@@ -149,17 +149,31 @@ async fn a_foreign_cancel_signals_the_runner() {
 /// Q5: between two attempts the item stays RUNNING and keeps its runner, so no foreign program can claim it.
 #[tokio::test]
 async fn a_task_between_attempts_cannot_be_claimed_by_others() {
+    let token = Token(1);
+    let failed = Event::Failed { token, kind: FailureKind::RetryAfter(Millis::ZERO), error: Arc::from("again") };
+    for event in [failed, Event::Interrupted { token }] {
+        let bench = Bench::open().await;
+        let id = bench.enqueue("n").await;
+        bench.claim("n").await.unwrap();
+        bench.happen("n", id.as_str(), event).await;
+        let words = bench.foreign_get("n", id.as_str()).await;
+        assert_eq!((word(&words, "status"), word(&words, "claimed_by")), (Some("RUNNING"), Some("our-runner")));
+        assert!(!bench.foreign_set("n", id.as_str(), "QUEUED", "RUNNING").await);
+        let again = bench.claim("n").await.expect("our own index offers it again");
+        assert_eq!(again.state.execution_no, 2);
+    }
+}
+
+/// Q4, Q6: a status that nobody knows is left alone, and such a task is given to nobody.
+#[tokio::test]
+async fn a_task_with_an_unknown_status_is_left_alone() {
     let bench = Bench::open().await;
     let id = bench.enqueue("n").await;
-    let task = bench.claim("n").await.unwrap();
-    let token = Token(task.state.execution_no);
-    let event = Event::Failed { token, kind: FailureKind::RetryAfter(Millis::ZERO), error: Arc::from("again") };
-    bench.happen("n", id.as_str(), event).await;
-    let words = bench.foreign_get("n", id.as_str()).await;
-    assert_eq!((word(&words, "status"), word(&words, "claimed_by")), (Some("RUNNING"), Some("our-runner")));
-    assert!(!bench.foreign_set("n", id.as_str(), "QUEUED", "RUNNING").await);
-    let again = bench.claim("n").await.expect("our own index offers it again");
-    assert_eq!(again.state.execution_no, 2);
+    assert!(bench.foreign_set("n", id.as_str(), "QUEUED", "PAUSED").await);
+    assert!(bench.claim("n").await.is_none());
+    assert_eq!(word(&bench.foreign_get("n", id.as_str()).await, "status"), Some("PAUSED"));
+    assert!(bench.foreign_set("n", id.as_str(), "PAUSED", "QUEUED").await);
+    assert_eq!(bench.claim("n").await.expect("it is as it was").id(), &id);
 }
 
 /// Q4: what may not run yet is HELD, which no foreign program claims, and QUEUED when its time has come.

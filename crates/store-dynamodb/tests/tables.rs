@@ -3,17 +3,25 @@
 
 mod ward;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
     ScalarAttributeType, TableDescription,
 };
+use ekiden_core::claim::Claim;
 use ekiden_core::event::Event;
+use ekiden_core::filter::TaskFilter;
+use ekiden_core::id::{RunnerId, TaskId};
 use ekiden_core::lease::Token;
 use ekiden_core::task::Phase;
+use ekiden_core::time::Millis;
+use ekiden_store::{ListOrder, Store, StoreExt, TaskQuery};
 use ekiden_store_dynamodb::DynamoStore;
 
-use ward::{Bench, Ward, client};
+use ward::{Bench, Ward, client, ns};
 
 fn keys(schema: &[KeySchemaElement]) -> Vec<(&str, &KeyType)> {
     schema.iter().map(|key| (key.attribute_name(), key.key_type())).collect()
@@ -175,4 +183,100 @@ async fn other_namespaces_neither_starve_a_claim_nor_make_it_dearer() {
     for (crowded, alone) in crowded.iter().zip(&alone) {
         assert!(crowded.1 <= alone.1 + 4.0, "read units {crowded:?} after {alone:?}");
     }
+}
+
+/// Ids that sort by creation are listed by the table, others by an index; together they are one listing, from either end.
+#[tokio::test]
+async fn generated_and_chosen_ids_are_one_listing() {
+    let bench = Bench::open().await;
+    let start = bench.now();
+    let mut made = Vec::new();
+    for number in 0..24_u64 {
+        let created_at = start + Millis::new(number / 3);
+        let generated = TaskId::generate(created_at, &[u8::try_from(number).unwrap() * 9; 10]);
+        let id = match number % 4 {
+            0 => TaskId::new(format!("a-{number}")).unwrap(),
+            1 => TaskId::new(format!("task-{number}")).unwrap(),
+            // Generated, but at another moment than it was created.
+            2 => TaskId::generate(start, &[u8::try_from(number).unwrap(); 10]),
+            _ => generated,
+        };
+        let chosen = id.clone();
+        bench.enqueue_with("n", |spec| (spec.id, spec.created_at) = (chosen, created_at)).await;
+        made.push((created_at, id));
+    }
+    made.sort();
+    for (order, limit) in [(ListOrder::OldestFirst, 1), (ListOrder::OldestFirst, 5), (ListOrder::NewestFirst, 3)] {
+        let (mut listed, mut cursor) = (Vec::new(), None);
+        loop {
+            let query = TaskQuery { filter: TaskFilter::all(ns("n")), order, cursor, limit };
+            let page = bench.store.tasks(query).await.unwrap();
+            listed.extend(page.items.iter().map(|found| found.record.as_task().unwrap().id().clone()));
+            cursor = page.cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let mut expected: Vec<TaskId> = made.iter().map(|(_, id)| id.clone()).collect();
+        if order == ListOrder::NewestFirst {
+            expected.reverse();
+        }
+        assert_eq!(listed, expected, "{order:?} in pages of {limit}");
+    }
+}
+
+/// Q1: processes that start together make the tables once, and share the work: each task goes to one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stores_on_the_same_tables_share_the_work() {
+    let ward = Ward::open().await;
+    let options = ward.options();
+    let opening: Vec<_> = (0..4).map(|_| tokio::spawn(DynamoStore::open(options.clone()))).collect();
+    let mut stores = Vec::new();
+    for opened in opening {
+        stores.push(Arc::new(opened.await.unwrap().expect("all of them find or make the tables")));
+    }
+    let bench = Arc::new(Bench::on(ward, options).await);
+    for _ in 0..100 {
+        bench.enqueue("n").await;
+    }
+    let claimers: Vec<_> = stores
+        .into_iter()
+        .enumerate()
+        .map(|(number, store)| {
+            let bench = bench.clone();
+            tokio::spawn(async move {
+                let (mut taken, mut idle) = (Vec::new(), 0);
+                while idle < 3 {
+                    let holder = RunnerId::new(format!("runner-{number}")).unwrap();
+                    let claimed = store.claim(Claim { holder, limit: 3, ..bench.claim_of("n") }).await.unwrap().tasks;
+                    idle = if claimed.is_empty() { idle + 1 } else { 0 };
+                    taken.extend(claimed.into_iter().map(|found| found.key.name.to_string()));
+                }
+                taken
+            })
+        })
+        .collect();
+    let mut all = Vec::new();
+    for claimer in claimers {
+        all.extend(claimer.await.unwrap());
+    }
+    assert_eq!(all.len(), 100, "no task went to two, and none was left");
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 100);
+}
+
+/// Q13: the address of a server is all that a program needs to say.
+#[tokio::test]
+async fn an_address_opens_the_tables_of_a_server() {
+    let endpoint = ward::serve().await;
+    let url = format!("dynamodb:?endpoint={endpoint}");
+    let address: ekiden::store::Address = url.parse().unwrap();
+    assert_eq!(address.to_string(), url);
+    let missing = address.open_existing().await.map(drop).unwrap_err();
+    assert_eq!(missing.code().as_str(), "STORE_NOT_FOUND");
+    let ekiden = ekiden::Ekiden::open(&url).await.unwrap();
+    let task = ekiden.namespace("default").unwrap().enqueue_raw("greet", "text/plain", "hello").await.unwrap();
+    ekiden.close().await.unwrap();
+    let again = ekiden::Ekiden::builder(address.open_existing().await.unwrap()).build();
+    let found = again.namespace("default").unwrap().get_status(&task.id).await.unwrap();
+    assert_eq!(found.state, ekiden::TaskState::Queued);
 }

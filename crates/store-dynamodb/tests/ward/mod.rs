@@ -72,6 +72,10 @@ impl Bench {
     pub(crate) async fn open() -> Self {
         let ward = Ward::open().await;
         let options = ward.options();
+        Self::on(ward, options).await
+    }
+
+    pub(crate) async fn on(ward: Ward, options: Options) -> Self {
         let store = DynamoStore::open(options.clone()).await.unwrap();
         let foreign = client(&options);
         Self { store, foreign, options, entropy: Mutex::new(Entropy::from_system()), _ward: ward }
@@ -200,7 +204,8 @@ pub(crate) fn client(options: &Options) -> Client {
     Client::from_conf(config.build())
 }
 
-async fn serve() -> String {
+/// A server in this process.
+pub(crate) async fn serve() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let database = dynoxide::Database::memory().unwrap();
