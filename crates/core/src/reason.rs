@@ -270,6 +270,8 @@ reason_codes! {
         BackupExists = "BACKUP_EXISTS",
         /// A store of this kind cannot do what was asked.
         StoreCannot = "STORE_CANNOT",
+        /// A table is there whose keys are not as documented.
+        TableUnfit = "TABLE_UNFIT",
         /// A line of an import cannot be read, or does not belong there.
         ImportInvalid = "IMPORT_INVALID",
         /// An import ends before its end.

@@ -12,7 +12,7 @@ use ekiden_store::{MemoryStore, Store};
 use crate::client::Ekiden;
 use crate::error::{Error, Result};
 
-/// The address of a store, as text `memory:` or `local:DIR`.
+/// The address of a store, as text `memory:`, `local:DIR` or `dynamodb:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
@@ -21,6 +21,9 @@ pub enum Address {
     /// `local:DIR`, a folder of this machine. A relative one is relative to the working directory.
     #[cfg(feature = "local")]
     Local(PathBuf),
+    /// `dynamodb:`, tables on DynamoDB Local; `dynamodb:?endpoint=URL`, on another server.
+    #[cfg(feature = "dynamodb")]
+    Dynamodb(ekiden_store_dynamodb::Location),
 }
 
 impl FromStr for Address {
@@ -38,6 +41,8 @@ impl FromStr for Address {
             Some(("local", path)) if path.starts_with("//") => wrong("a folder of this machine has no host"),
             #[cfg(feature = "local")]
             Some(("local", path)) => Ok(Self::Local(PathBuf::from(path))),
+            #[cfg(feature = "dynamodb")]
+            Some(("dynamodb", location)) => Ok(Self::Dynamodb(location.parse()?)),
             _ => wrong(""),
         }
     }
@@ -49,6 +54,8 @@ impl fmt::Display for Address {
             Self::Memory => f.write_str("memory:"),
             #[cfg(feature = "local")]
             Self::Local(folder) => write!(f, "local:{}", folder.display()),
+            #[cfg(feature = "dynamodb")]
+            Self::Dynamodb(location) => write!(f, "dynamodb:{location}"),
         }
     }
 }
@@ -60,6 +67,10 @@ impl Address {
             Self::Memory => Ok(Arc::new(MemoryStore::new())),
             #[cfg(feature = "local")]
             Self::Local(folder) => Ok(Arc::new(local::open(folder.clone()).await?)),
+            #[cfg(feature = "dynamodb")]
+            Self::Dynamodb(location) => {
+                Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open(location.options()?).await?))
+            }
         }
     }
 
@@ -68,6 +79,10 @@ impl Address {
         #[cfg(feature = "local")]
         if let Self::Local(folder) = self {
             local::must_exist(folder)?;
+        }
+        #[cfg(feature = "dynamodb")]
+        if let Self::Dynamodb(location) = self {
+            return Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open_existing(location.options()?).await?));
         }
         self.open().await
     }
@@ -94,7 +109,7 @@ impl Address {
     fn local_folder(&self) -> Result<PathBuf> {
         match self {
             Self::Local(folder) => Ok(folder.clone()),
-            Self::Memory => Err(Refusal::new(ReasonCode::StoreCannot).with("url", self).into()),
+            _ => Err(Refusal::new(ReasonCode::StoreCannot).with("url", self).into()),
         }
     }
 }
@@ -139,7 +154,7 @@ impl Ekiden {
 
 impl Ekiden {
     /// Opens the queue at an address: `memory:` keeps everything in this process, `local:DIR` in a folder of this machine, which
-    /// is made if it is not there; `http://HOST:PORT` is the queue of a server that needs no token. Such a folder belongs to one process at a time; a second one is told `STORE_IN_USE`.
+    /// is made if it is not there, `dynamodb:` (a feature of that name) in tables of a DynamoDB server; `http://HOST:PORT` is the queue of a server that needs no token. Such a folder belongs to one process at a time; a second one is told `STORE_IN_USE`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

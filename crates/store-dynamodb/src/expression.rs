@@ -1,0 +1,151 @@
+//! Conditional writes as data: one change to one item, which goes alone or in a transaction.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use ekiden_core::commit::Expect;
+use ekiden_core::id::OpId;
+use ekiden_core::key::Key;
+
+use crate::codec::{Encoded, Guard, Item, attributes as at, key_names, key_of, number, op, text};
+
+/// A change to one item.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) table: String,
+    pub(crate) key: Item,
+    pub(crate) effect: Effect,
+    pub(crate) condition: Option<String>,
+    pub(crate) words: Words,
+}
+
+/// What is done to the item.
+#[derive(Clone, Debug)]
+pub(crate) enum Effect {
+    /// By this update expression.
+    Update(String),
+    Delete,
+    /// Nothing; only the condition counts.
+    Check,
+}
+
+/// The names and values that expressions speak of. Every name has an alias: many of the document's words are reserved.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Words {
+    names: Vec<String>,
+    values: Vec<AttributeValue>,
+}
+
+impl Words {
+    pub(crate) fn name(&mut self, name: &str) -> String {
+        let known = self.names.iter().position(|known| known == name);
+        let at = known.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        });
+        format!("#{at}")
+    }
+
+    pub(crate) fn value(&mut self, value: AttributeValue) -> String {
+        self.values.push(value);
+        format!(":{}", self.values.len() - 1)
+    }
+
+    /// DynamoDB refuses lists that are there and empty.
+    pub(crate) fn names(&self) -> Option<HashMap<String, String>> {
+        let names = self.names.iter().enumerate().map(|(at, name)| (format!("#{at}"), name.clone()));
+        Some(names.collect::<HashMap<_, _>>()).filter(|names| !names.is_empty())
+    }
+
+    pub(crate) fn values(&self) -> Option<Item> {
+        let values = self.values.iter().enumerate().map(|(at, value)| (format!(":{at}"), value.clone()));
+        Some(values.collect::<Item>()).filter(|values| !values.is_empty())
+    }
+}
+
+impl Change {
+    /// Creates or replaces what we know of an item; attributes of other programs stay.
+    pub(crate) fn put(
+        table: String,
+        key: &Key,
+        encoded: &Encoded,
+        nonce: &str,
+        by: OpId,
+        condition: Option<String>,
+        words: Words,
+    ) -> Self {
+        let mut words = words;
+        let mut sets: Vec<String> = Vec::with_capacity(encoded.set.len() + 3);
+        for (name, value) in &encoded.set {
+            let (name, value) = (words.name(name), words.value(value.clone()));
+            sets.push(format!("{name} = {value}"));
+        }
+        let (nonce, by) = (words.value(text(nonce)), words.value(op(by)));
+        let (revision, last, created) = (words.name(at::REVISION), words.name(at::LAST), words.name(at::CREATED_BY));
+        sets.push(format!("{revision} = {nonce}"));
+        sets.push(format!("{last} = {by}"));
+        sets.push(format!("{created} = if_not_exists({created}, {by})"));
+        let mut update = format!("SET {}", sets.join(", "));
+        if !encoded.remove.is_empty() {
+            let removed: Vec<String> = encoded.remove.iter().map(|name| words.name(name)).collect();
+            update = format!("{update} REMOVE {}", removed.join(", "));
+        }
+        Self { table, key: key_of(key), effect: Effect::Update(update), condition, words }
+    }
+
+    /// Adds to a counter, which begins at zero. `below` is what it must be below of before.
+    pub(crate) fn add(table: String, key: &Key, by: i64, nonce: &str, op_id: OpId, below: Option<u32>) -> Self {
+        let mut words = Words::default();
+        let (count, revision) = (words.name(at::COUNT), words.name(at::REVISION));
+        let (last, created) = (words.name(at::LAST), words.name(at::CREATED_BY));
+        let (by, nonce, op_id) = (words.value(number(by)), words.value(text(nonce)), words.value(op(op_id)));
+        let update = format!(
+            "ADD {count} {by} SET {revision} = {nonce}, {last} = if_not_exists({last}, {op_id}), \
+             {created} = if_not_exists({created}, {op_id})"
+        );
+        let condition = below.map(|below| {
+            let below = words.value(number(below));
+            format!("attribute_not_exists({count}) OR {count} < {below}")
+        });
+        Self { table, key: key_of(key), effect: Effect::Update(update), condition, words }
+    }
+
+    /// Removes an item.
+    pub(crate) fn delete(table: String, key: &Key, condition: Option<String>, words: Words) -> Self {
+        Self { table, key: key_of(key), effect: Effect::Delete, condition, words }
+    }
+
+    /// Only looks.
+    pub(crate) fn check(table: String, key: &Key, condition: Option<String>, words: Words) -> Self {
+        Self { table, key: key_of(key), effect: Effect::Check, condition, words }
+    }
+}
+
+/// The condition of an expectation. `Err` if the revision is none of this store: then nothing can have it.
+pub(crate) fn condition(key: &Key, expect: &Expect, words: &mut Words) -> Result<Option<String>, NeverMet> {
+    match expect {
+        Expect::Any => Ok(None),
+        Expect::Absent => {
+            let [hash, _] = key_names(key.kind);
+            Ok(Some(format!("attribute_not_exists({})", words.name(hash))))
+        }
+        Expect::At(revision) => {
+            let guard = Guard::parse(key.kind, revision).ok_or(NeverMet)?;
+            let [hash, _] = key_names(key.kind);
+            // Without it, an update of an item that nobody of ours wrote could create one that was deleted.
+            let mut parts = vec![format!("attribute_exists({})", words.name(hash))];
+            for (name, value) in guard.parts {
+                let name = words.name(name);
+                parts.push(match value {
+                    Some(value) => format!("{name} = {}", words.value(value)),
+                    None => format!("attribute_not_exists({name})"),
+                });
+            }
+            Ok(Some(parts.join(" AND ")))
+        }
+    }
+}
+
+/// No record can be as expected.
+#[derive(Debug)]
+pub(crate) struct NeverMet;
