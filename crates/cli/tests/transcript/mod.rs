@@ -96,6 +96,7 @@ fn tour(lang: &str) -> String {
     tour.run(&["task", "cancel", "--pool", "mail", "--yes"]);
     tour.run(&["task", "cancel", "held", "--note", "not needed"]);
     tour.of_settings();
+    tour.of_keeping();
     tour.of_refusals();
     tour.said
 }
@@ -125,6 +126,25 @@ impl Tour<'_> {
         self.run(&["config", "show", "--origin"]);
     }
 
+    /// On a folder of its own, which no server has.
+    fn of_keeping(&mut self) {
+        let folder = |name: &str| self.lab.folder.path().join(name).display().to_string();
+        let (kept, other) = (format!("local:{}", folder("kept")), format!("local:{}", folder("other")));
+        let (lines, copy) = (folder("all.jsonl"), folder("copy"));
+        self.run(&["task", "add", "job", "--id", "kept", "--url", &kept]);
+        self.run(&["token", "create", "ci", "--scope", "run", "--url", &kept]);
+        self.run(&["token", "list", "--url", &kept]);
+        self.run(&["token", "revoke", "ci", "--url", &kept]);
+        self.run(&["token", "revoke", "ci", "--url", &kept]);
+        self.run(&["store", "check", &kept]);
+        self.run(&["store", "export", &kept, &lines]);
+        self.run(&["store", "import", &other, &lines]);
+        self.run(&["store", "import", &other, &lines]);
+        self.run(&["store", "compact", &kept]);
+        self.run(&["store", "backup", &kept, &copy]);
+        self.run(&["store", "check", "local:./not-there"]);
+    }
+
     fn of_refusals(&mut self) {
         self.run(&["task", "get", "nobody"]);
         self.run(&["task", "add", "job", "{"]);
@@ -149,7 +169,7 @@ impl Tour<'_> {
         let err: String = err.split_inclusive('\n').filter(is_certain).collect();
         assert!(!out.contains('\x1b') && !err.contains('\x1b'), "no colour in a pipe: {arguments:?}");
         let shown: Vec<String> = arguments.iter().map(|argument| quoted(argument)).collect();
-        writeln!(self.said, "$ ekiden {}", shown.join(" ")).unwrap();
+        writeln!(self.said, "$ ekiden {}", self.masked(&shown.join(" "))).unwrap();
         self.said.push_str(&self.masked(&out));
         if !err.is_empty() {
             writeln!(self.said, "! {}", self.masked(&err).trim_end().replace('\n', "\n! ")).unwrap();
@@ -172,6 +192,9 @@ impl Tour<'_> {
         let text = text.replace(self.lab.folder.path().to_str().unwrap(), "FOLDER");
         let text = replaced(&text, "dddd-dd-ddTdd:dd:dd.dddZ", "TIME");
         let text = replaced(&text, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", "UUID");
+        // `x`, for the `d` of its beginning would be a digit.
+        let text = replaced(&text, &format!("ekx_{}", "x".repeat(64)), "SECRET");
+        let text = replaced(&text, "dd.dd KiB", "SIZE");
         replaced(&text, "tester.xxxxxxxxxxxxxxxx", "tester.RUNNER")
     }
 }
