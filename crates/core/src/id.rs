@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::limits;
@@ -27,11 +28,25 @@ fn check(field: &'static str, text: &str) -> Result<(), Refusal> {
     Err(Refusal::new(ReasonCode::IdInvalid).with("field", field).with("why", why).with("id", shown))
 }
 
+/// Reads an id where it stands.
+struct Checked<T>(fn(&str) -> Result<T, Refusal>);
+
+impl<T> Visitor<'_> for Checked<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an id")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        self.0(text).map_err(E::custom)
+    }
+}
+
 macro_rules! text_ids {
     ($($(#[$doc:meta])* $name:ident = $field:literal;)+) => {$(
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -50,6 +65,19 @@ macro_rules! text_ids {
             #[allow(dead_code, reason = "not every sort of id names a record")]
             pub(crate) fn share(&self) -> Arc<str> {
                 self.0.clone()
+            }
+        }
+
+        // By hand: a derived one would copy the text, and ids are most of what a store writes.
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(Checked(|text| Self::new(text)))
             }
         }
 

@@ -128,6 +128,7 @@ pub enum Origin {
 }
 
 /// What was asked for. It never changes after the enqueue, so stores may keep it apart from the state.
+/// Stores number its fields by their place: new ones go to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The task's name inside its namespace.
@@ -327,6 +328,7 @@ pub struct Progress {
 }
 
 /// The part of a task that changes. Only `transition::decide` (phases) and the lane functions (places) write it.
+/// Stores number its fields by their place: new ones go to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Where it is in its life.

@@ -6,6 +6,7 @@
 
 mod card;
 mod change;
+mod numbered;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -19,12 +20,14 @@ use ekiden_core::task::{Spec, State, Task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use numbered::put_numbered;
+
 pub(crate) use card::{Card, put_card, read_card};
 pub(crate) use change::{Change, ChangeReader, write_delete, write_put};
 pub(crate) use reader::{Reader, put_stamp};
 
 /// The version that this program writes into every record, and the lowest that it lets write one of its records.
-pub(crate) const RECORD_VERSION: u8 = 1;
+pub(crate) const RECORD_VERSION: u8 = 2;
 /// See [`RECORD_VERSION`].
 pub(crate) const MIN_WRITER: u8 = 1;
 
@@ -52,37 +55,25 @@ pub(crate) enum Unreadable {
     },
 }
 
-/// Appends a value in our self-describing form: MessagePack with the names of fields, so that fields can come and go.
-pub(crate) fn put_value<T: Serialize>(value: &T, into: &mut Vec<u8>) {
-    rmp_serde::encode::write_named(into, value).expect("a record has no value that cannot be written");
-}
-
 pub(crate) fn read_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
     rmp_serde::from_slice(bytes).map_err(|error| Unreadable::Content(error.to_string()))
 }
 
-/// Appends a length and a value.
+/// Appends a length and a part of a task.
 pub(crate) fn put_sized<T: Serialize>(value: &T, into: &mut Vec<u8>) {
     let at = into.len();
     into.extend_from_slice(&[0; 4]);
-    put_value(value, into);
+    put_numbered(value, into);
     let bytes = u32::try_from(into.len() - at - 4).unwrap_or(u32::MAX);
     if let Some(length) = into.get_mut(at..at + 4) {
         length.copy_from_slice(&bytes.to_le_bytes());
     }
 }
 
-/// A spec, and its payload apart: a payload is bytes, and stays the same bytes.
-pub(crate) fn put_spec(spec: &Spec, into: &mut Vec<u8>) {
-    let mut bare = spec.clone();
-    bare.envelope.payload = Bytes::new();
-    put_sized(&bare, into);
-}
-
 /// The body of a task: state, spec, and the payload if it is small.
 pub(crate) fn put_body(task: &Task, into: &mut Vec<u8>) {
     put_sized(&task.state, into);
-    put_spec(&task.spec, into);
+    put_sized(task.spec.as_ref(), into);
     let payload = &task.spec.envelope.payload;
     let inline = payload.len() <= PAYLOAD_INLINE_MAX;
     into.push(u8::from(inline));
@@ -103,9 +94,9 @@ pub(crate) fn read_body<E: From<Unreadable>>(
     Ok(Task { spec: Arc::new(spec), state })
 }
 
-/// Appends a record that is no task.
+/// Appends a record that is no task, with the names of its fields.
 pub(crate) fn put_other(record: &Record, into: &mut Vec<u8>) {
-    put_value(record, into);
+    rmp_serde::encode::write_named(into, record).expect("a record has no value that cannot be written");
 }
 
 pub(crate) fn read_other(kind: RecordKind, bytes: &[u8]) -> Result<Record, Unreadable> {

@@ -10,7 +10,7 @@ use ekiden_core::task::{Spec, State};
 use ekiden_store::shelf::{Put, Stamp};
 
 use super::reader::{put_stamp, put_text};
-use super::{Reader, Unreadable, kind_of, number_of, put_other, put_sized, put_spec, read_other, read_value};
+use super::{Reader, Unreadable, kind_of, number_of, put_other, put_sized, read_other, read_value};
 
 /// What became of a record.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(crate) fn write_put(put: &Put<'_>, into: &mut Vec<u8>) {
         Record::Task(task) => {
             begin(TASK, into);
             put_sized(&task.state, into);
-            put_spec(&task.spec, into);
+            put_sized(task.spec.as_ref(), into);
             let payload = &task.spec.envelope.payload;
             into.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
             into.extend_from_slice(payload);
