@@ -58,8 +58,16 @@ impl Serve {
 pub(crate) fn run(config: &Config, lang: Lang) -> Outcome<ExitCode> {
     start_logging(config)?;
     make_room_for_connections();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(config, lang))
+    runtime()?.block_on(serve(config, lang))
+}
+
+/// With two processors the store's threads and whoever asks need the other one: a single thread then answers more, because
+/// nothing is handed from thread to thread (decision 0019). With more of them, so many threads answer.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let few = std::thread::available_parallelism().is_ok_and(|processors| processors.get() <= 2);
+    let mut builder =
+        if few { tokio::runtime::Builder::new_current_thread() } else { tokio::runtime::Builder::new_multi_thread() };
+    builder.enable_all().build()
 }
 
 async fn serve(config: &Config, lang: Lang) -> Outcome<ExitCode> {

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use ekiden_core::time::Timestamp;
 use tokio::sync::Notify;
 
+use crate::stand::Stands;
+
 /// Rings when something in a namespace may be worth a look.
 #[derive(Debug, Default)]
 pub struct Bell {
@@ -14,6 +16,8 @@ pub struct Bell {
     pub work: Chime,
     /// A running task was cancelled.
     pub stop: Chime,
+    /// Claims that are served by whoever hands the next task in.
+    pub stands: Stands,
     earliest: Moment,
 }
 

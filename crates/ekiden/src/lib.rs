@@ -25,6 +25,7 @@ mod runner;
 mod schedule;
 #[cfg(unix)]
 mod signal;
+mod stand;
 pub mod testing;
 #[cfg(feature = "wire")]
 pub mod wire;
@@ -52,6 +53,7 @@ pub use record::{TaskRecord, TaskState};
 pub use registry::Registry;
 pub use runner::{Ended, Runner, RunnerBuilder, Stop, StopReason};
 pub use schedule::ScheduleBuilder;
+pub use stand::{Stand, Stands};
 
 /// The words of the core that the port speaks.
 pub mod core {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ekiden_core::claim::Claim;
 use ekiden_core::dependency;
 use ekiden_core::event::Event;
 use ekiden_core::id::{Namespace, OpId};
@@ -12,15 +13,17 @@ use ekiden_core::order::Rank;
 use ekiden_core::plan::{self, AddParents, Enqueue, Happen, View};
 use ekiden_core::pool::{Policy, PoolSettings, Profile};
 use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_core::record::Versioned;
 use ekiden_core::task::Spec;
 use ekiden_core::time::Timestamp;
 use ekiden_core::transition::Start;
-use ekiden_store::{PlanError, StoreExt};
+use ekiden_store::{Claimed, PlanError, StoreError, StoreExt};
 
 use super::StoreQueue;
 use super::settings::Source;
 use crate::error::{Error, Result};
-use crate::port::{Enqueued, NewTask, Queue, When, Wishes};
+use crate::port::{Enqueued, Leased, NewTask, Queue, Settlement, Verdict, When, Wishes};
+use crate::stand::Standing;
 
 impl StoreQueue {
     /// One task is by far the most usual, and is spared the lists; what rarely happens is boxed, so that the rest stays small.
@@ -52,8 +55,11 @@ impl StoreQueue {
                 return Box::pin(self.hand_in_with_parents(&prepared)).await;
             }
             let Prepared { id, plan } = &prepared;
+            if let Some(guest) = self.guest_of(plan, now) {
+                return Box::pin(self.hand_over(*id, plan, guest, now)).await;
+            }
             match self.store().run_seen(plan, *id, now, nothing_there(plan)).await {
-                Ok(enqueued) => Ok(self.handed_in(&enqueued)),
+                Ok(enqueued) => Ok(self.handed_in(&enqueued, &[])),
                 Err(PlanError::Store(error)) if error.retryable => {
                     Box::pin(self.hand_in_again(*id, plan, error.into())).await
                 }
@@ -62,10 +68,55 @@ impl StoreQueue {
         }
     }
 
+    /// Hands in, and serves a claim that waits for it in the same request.
+    async fn hand_over(&self, id: OpId, plan: &Enqueue, guest: Guest, now: Timestamp) -> Result<Enqueued> {
+        let Guest { standing, claim } = guest;
+        let (first, claimed) = self.store().run_seen_and_claim(plan, id, now, nothing_there(plan), claim).await;
+        let taken = claimed.as_ref().map_or(&[][..], |claimed| &claimed.tasks);
+        let enqueued = match first {
+            Ok(enqueued) => Ok(self.handed_in(&enqueued, taken)),
+            Err(PlanError::Store(error)) if error.retryable => self.hand_in_again(id, plan, error.into()).await,
+            Err(error) => Err(error.into()),
+        };
+        self.serve(standing, claimed).await;
+        enqueued
+    }
+
+    /// Gives a claim what was taken for it. Whoever waited for an error or for nothing hears nothing, and looks by itself. What
+    /// was taken for somebody who went away goes back.
+    async fn serve(&self, standing: Standing, claimed: Result<Claimed, StoreError>) {
+        let Some(leased) = claimed.ok().map(|claimed| self.given(claimed)).filter(|leased| !leased.is_empty()) else {
+            return;
+        };
+        let Err(unheard) = standing.serve(leased) else { return };
+        let back = |leased: Leased| Settlement { id: self.op_id(), lease: leased.lease, verdict: Verdict::Returned };
+        for outcome in self.settle(unheard.into_iter().map(back).collect(), None).await.settled {
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "cannot give back what was taken for a claim that went away");
+            }
+        }
+    }
+
+    /// A claim that waits for a task like this one, if it may run at once. Only a store of this process knows a claim behind an
+    /// enqueue for free.
+    fn guest_of(&self, plan: &Enqueue, now: Timestamp) -> Option<Guest> {
+        let spec = &plan.spec;
+        let runs_now = plan.start == Start::Released
+            && plan.parents.is_empty()
+            && spec.after_group.is_none()
+            && spec.run_at.is_none_or(|at| at <= now);
+        if !runs_now || self.store().info().shared {
+            return None;
+        }
+        let standing = self.bell_of(&spec.namespace).stands.take(&spec.pool, &spec.envelope.task_type)?;
+        let claim = self.known_claim(&standing.ask)?;
+        Some(Guest { standing, claim })
+    }
+
     /// The first try may have happened; only a repetition under its own id can tell.
     async fn hand_in_again(&self, id: OpId, plan: &Enqueue, failed: Error) -> Result<Enqueued> {
         let again = self.carry_out_as(id, plan, View::default()).await;
-        again.map(|enqueued| self.handed_in(&enqueued)).map_err(|error| error.after(Some(&failed)))
+        again.map(|enqueued| self.handed_in(&enqueued, &[])).map_err(|error| error.after(Some(&failed)))
     }
 
     async fn hand_in_many(&self, tasks: Vec<NewTask>, now: Timestamp) -> Vec<Result<Enqueued>> {
@@ -90,8 +141,12 @@ impl StoreQueue {
                 Err(error) => answers.push(Some(Err(error))),
             }
         }
-        let (outcomes, _) = self.store().run_all_and_claim(&plans, views, None, now).await;
+        let guest = plans.first().and_then(|(_, plan)| self.guest_of(plan, now));
+        let (standing, claim) = guest.map(|guest| (guest.standing, guest.claim)).unzip();
+        let (outcomes, claimed) = self.store().run_all_and_claim(&plans, views, claim, now).await;
         let outcomes = self.persist_all(&plans, outcomes, now).await;
+        let taken =
+            claimed.as_ref().and_then(|claimed| claimed.as_ref().ok()).map_or(&[][..], |claimed| &claimed.tasks);
         for ((place, (id, plan)), outcome) in places.into_iter().zip(plans).zip(outcomes) {
             // Its parents may have been handed in by this very request, after it looked for them.
             if outcome.as_ref().is_err_and(|error| error.code() == ReasonCode::DependencyUnknown) {
@@ -99,8 +154,11 @@ impl StoreQueue {
                 continue;
             }
             if let Some(slot) = answers.get_mut(place) {
-                *slot = Some(outcome.map(|enqueued| self.handed_in(&enqueued)));
+                *slot = Some(outcome.map(|enqueued| self.handed_in(&enqueued, taken)));
             }
+        }
+        if let (Some(standing), Some(claimed)) = (standing, claimed) {
+            self.serve(standing, claimed).await;
         }
         later.sort_by_key(|(place, _)| *place);
         for (place, prepared) in later {
@@ -108,7 +166,7 @@ impl StoreQueue {
                 self.hand_in_with_parents(&prepared).await
             } else {
                 let enqueued = self.carry_out_as(prepared.id, &prepared.plan, View::default()).await;
-                enqueued.map(|enqueued| self.handed_in(&enqueued))
+                enqueued.map(|enqueued| self.handed_in(&enqueued, &[]))
             };
             if let Some(slot) = answers.get_mut(place) {
                 *slot = Some(answer);
@@ -117,10 +175,15 @@ impl StoreQueue {
         answers.into_iter().flatten().collect()
     }
 
-    fn handed_in(&self, enqueued: &plan::Enqueued) -> Enqueued {
+    /// `taken` are tasks that a claim took right behind them: for those nobody has to be woken.
+    fn handed_in(&self, enqueued: &plan::Enqueued, taken: &[Versioned]) -> Enqueued {
         match enqueued {
             plan::Enqueued::New(task) => {
-                self.announce(task);
+                if taken.iter().any(|taken| *taken.key.name == *task.id().as_str()) {
+                    self.announcer.tell(task);
+                } else {
+                    self.announce(task);
+                }
                 Enqueued { id: task.id().clone(), is_new: true }
             }
             plan::Enqueued::Existing(id) => Enqueued { id: id.clone(), is_new: false },
@@ -186,7 +249,7 @@ impl StoreQueue {
         let more = first.parents.split_off(limits::PARENTS_A_COMMIT_MAX);
         first.start = Start::Held;
         let enqueued = self.carry_out_as(*id, &first, View::default()).await?;
-        let answer = self.handed_in(&enqueued);
+        let answer = self.handed_in(&enqueued, &[]);
         if !answer.is_new {
             return Ok(answer);
         }
@@ -253,6 +316,12 @@ impl Prepared {
     fn has_many_parents(&self) -> bool {
         self.plan.parents.len() > limits::PARENTS_A_COMMIT_MAX
     }
+}
+
+/// A claim that is served together with an enqueue.
+struct Guest {
+    standing: Standing,
+    claim: Claim,
 }
 
 /// An id is new unless somebody repeats a request, and then the conflict shows what is there.

@@ -92,7 +92,7 @@ impl StoreQueue {
     }
 
     /// The claim, if the settings of all its pools are known and its holder is known to live.
-    fn known_claim(&self, ask: &Ask) -> Option<Claim> {
+    pub(super) fn known_claim(&self, ask: &Ask) -> Option<Claim> {
         if !self.has_just_beaten(&ask.namespace, &ask.holder) {
             return None;
         }
@@ -117,7 +117,7 @@ impl StoreQueue {
     }
 
     /// A repeated claim also gives what was cancelled meanwhile; that is told by its signal, and is not to be run.
-    fn given(&self, claimed: Claimed) -> Vec<Leased> {
+    pub(super) fn given(&self, claimed: Claimed) -> Vec<Leased> {
         let mut leased = Vec::with_capacity(claimed.tasks.len());
         for versioned in claimed.tasks {
             let Some(task) = versioned.record.as_task().filter(|task| task.state.phase == Phase::Running).cloned()

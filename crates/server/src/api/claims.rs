@@ -106,18 +106,31 @@ async fn ask_once(call: &Call, ask: Ask) -> Result<Vec<Leased>, Error> {
     call.finish(async move { queue.dequeue_ready(ask).await }).await?
 }
 
-/// Waits for something to be there. The same claim asks again, so that no repetition of it gets more than one answer.
+/// Waits for something to be there: to be served by whoever hands it in, or for a reason to look. The same claim asks again, so
+/// that no repetition of it gets more than one answer.
 async fn ask_later(call: &Call, ask: Ask, wait: Duration, heard: HeardChime) -> Result<Vec<Leased>, Error> {
     let shared = &call.shared;
+    let bell = call.queue().bell(&ask.namespace);
     let mut deadline = pin!(tokio::time::sleep(wait));
     let place = shared.rooms.enter(&ask, heard);
     let _counted = Counted::new(&shared.metrics.waiting);
     loop {
-        tokio::select! {
+        let mut stand = bell.stands.join(ask.clone());
+        let goes_on = tokio::select! {
             biased;
-            () = shared.stop.cancelled() => return Ok(Vec::new()),
-            heard = worth_a_look(call, &place, &ask.namespace) => heard?,
-            () = &mut deadline => return Ok(Vec::new()),
+            () = shared.stop.cancelled() => false,
+            leased = stand.served() => {
+                if !leased.is_empty() {
+                    return Ok(leased);
+                }
+                true
+            }
+            heard = worth_a_look(call, &place, &ask.namespace) => heard.map(|()| true)?,
+            () = &mut deadline => false,
+        };
+        let leased = stand.leave().await;
+        if !leased.is_empty() || !goes_on {
+            return Ok(leased);
         }
         let leased = ask_once(call, ask.clone()).await?;
         if !leased.is_empty() {
