@@ -30,7 +30,16 @@ pub(crate) fn tell(error: &(dyn Error + 'static), lang: Lang) -> ExitCode {
 
 fn code(refusal: &Refusal) -> Exit {
     match refusal.code {
-        ReasonCode::UrlInvalid | ReasonCode::StoreCannot | ReasonCode::ConfirmationMissing => Exit::Usage,
+        ReasonCode::UrlInvalid
+        | ReasonCode::StoreCannot
+        | ReasonCode::ConfirmationMissing
+        | ReasonCode::ConfigInvalid
+        | ReasonCode::PayloadInvalid
+        | ReasonCode::IdInvalid
+        | ReasonCode::PriorityOutOfRange
+        | ReasonCode::NumberOutOfRange
+        | ReasonCode::ScheduleInvalid
+        | ReasonCode::QueryInvalid => Exit::Usage,
         _ => Exit::Failure,
     }
 }
@@ -72,6 +81,7 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_meant_is_wrong_usage_and_a_store_that_fails_is_not() {
         assert_eq!(code(&Refusal::new(ReasonCode::UrlInvalid)), Exit::Usage);
+        assert_eq!(code(&Refusal::new(ReasonCode::PriorityOutOfRange)), Exit::Usage, "a wrong value");
         assert_eq!(code(&Refusal::new(ReasonCode::StoreDamaged)), Exit::Failure);
     }
 }

@@ -88,11 +88,21 @@ pub(crate) fn of_dev() -> Option<Endpoint> {
     Endpoint::read(&dev_folder()?).filter(Endpoint::is_alive)
 }
 
+/// `$XDG_STATE_HOME/ekiden`, or the same below `~/.local/state`: what is this user's and belongs to no data folder.
+pub(crate) fn state_folder() -> Option<PathBuf> {
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
+    Some(state.join("ekiden"))
+}
+
 /// `$XDG_RUNTIME_DIR/ekiden/dev`, which goes when the user logs out, or the same below the state folder.
 fn dev_folder() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let state = || set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
-    Some(set("XDG_RUNTIME_DIR").or_else(state)?.join("ekiden").join("dev"))
+    let runtime = set("XDG_RUNTIME_DIR").map(|folder| folder.join("ekiden"));
+    Some(runtime.or_else(state_folder)?.join("dev"))
+}
+
+/// A folder that a variable names.
+fn set(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 impl Drop for Posted {

@@ -31,6 +31,7 @@ mod store;
 mod table;
 mod task;
 mod token;
+mod usage;
 #[cfg(target_os = "linux")]
 mod work;
 
@@ -176,7 +177,10 @@ fn main() -> ExitCode {
     // A supervisor of a command is this program too, and nothing else then.
     #[cfg(target_os = "linux")]
     ekiden::exec::supervise_if_asked();
-    let Cli { common, command } = Cli::parse();
+    let Cli { common, command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::tell(&error),
+    };
     let mut flags = vec![
         ("url", common.url),
         ("namespace", common.namespace),
@@ -220,7 +224,7 @@ fn carry_out(command: Command, config: &Config, form: Form, lang: Lang) -> Outco
         Command::Token { command } => token::run(command, config, form, lang),
         Command::Store { command } => store::run(command, lang),
         Command::Config { command } => settings::run(&command, config, form, lang),
-        Command::Completions { shell } => Ok(reference::completions(shell)),
+        Command::Completions { shell } => reference::completions(shell),
         Command::Man { dir } => reference::man(&dir),
         Command::Openapi => reference::openapi(),
         Command::Help { subject } => reference::help(&subject, lang),

@@ -1,12 +1,12 @@
 //! "Did you mean": the known word that is nearest to one that is not known.
 
-/// Three letters: further away it is another word.
+/// Three letters: further away it is another word. So is a short one of which only half is left.
 const DISTANCE_MAX: usize = 3;
 
 /// The word that was probably meant, if any is near.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let (distance, meant) = known.into_iter().map(|other| (distance(word, other), other)).min()?;
-    (distance <= DISTANCE_MAX).then_some(meant)
+    (distance <= DISTANCE_MAX.min(word.chars().count() / 2)).then_some(meant)
 }
 
 /// How many letters have to change for one word to become the other.
@@ -40,5 +40,7 @@ mod tests {
         assert_eq!(nearest("lisen", known), Some("listen"));
         assert_eq!(nearest("host", known), Some("hosts"));
         assert_eq!(nearest("something", known), None);
+        assert_eq!(nearest("foo", ["pool"]), None, "one letter of three says nothing");
+        assert_eq!(nearest("lst", ["list"]), Some("list"));
     }
 }

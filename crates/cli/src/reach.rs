@@ -29,6 +29,8 @@ pub(crate) struct Reached {
     pub(crate) logs: Option<Arc<dyn Logs>>,
     /// Whether nobody else can reach the store meanwhile.
     pub(crate) alone: bool,
+    /// Whether a subscription hears what others do. Who has a shared store open by itself has to look.
+    pub(crate) hears_all: bool,
 }
 
 impl Reached {
@@ -63,12 +65,27 @@ pub(crate) fn visit(
 /// The queue that the settings name.
 pub(crate) async fn reach(config: &Config, missing: Missing) -> Result<Reached> {
     let namespace = Namespace::new(config.require("namespace")?)?;
-    let (ekiden, logs, alone) = open(config, missing).await?;
+    let Opened { ekiden, logs, way } = open(config, missing).await?;
     let client = ekiden.namespace(namespace.as_str())?;
-    Ok(Reached { ekiden, client, logs, alone })
+    Ok(Reached { ekiden, client, logs, alone: way == Way::Alone, hears_all: way != Way::Shared })
 }
 
-type Opened = (Ekiden, Option<Arc<dyn Logs>>, bool);
+/// How a queue was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By its server.
+    Served,
+    /// By itself, and nobody else can meanwhile.
+    Alone,
+    /// By itself, like others.
+    Shared,
+}
+
+struct Opened {
+    ekiden: Ekiden,
+    logs: Option<Arc<dyn Logs>>,
+    way: Way,
+}
 
 async fn open(config: &Config, missing: Missing) -> Result<Opened> {
     let (url, token) = (config.require("url")?, config.get("token"));
@@ -88,8 +105,12 @@ async fn open(config: &Config, missing: Missing) -> Result<Opened> {
     };
     match opened {
         Ok(store) => {
-            let logs = crate::serve::folder(config, &address).map(|folder| crate::serve::logs(&folder));
-            Ok((Ekiden::builder(store).build(), logs.map(|logs: FolderLogs| Arc::new(logs) as _), true))
+            let way = if store.info().shared { Way::Shared } else { Way::Alone };
+            // A store that is not on this machine has no folder here; what its commands write stays with their runner.
+            let own = || endpoint::state_folder().filter(|_| way == Way::Shared);
+            let logs = crate::serve::folder(config, &address).or_else(own).map(|folder| crate::serve::logs(&folder));
+            let logs = logs.map(|logs: FolderLogs| Arc::new(logs) as _);
+            Ok(Opened { ekiden: Ekiden::builder(store).build(), logs, way })
         }
         // Another process has it; if that is a server, it says where.
         Err(error) if error.code() == ReasonCode::StoreInUse => match owner(&address) {
@@ -102,7 +123,7 @@ async fn open(config: &Config, missing: Missing) -> Result<Opened> {
 
 async fn connect(url: &str, token: Option<&str>) -> Result<Opened> {
     let logs: Arc<dyn Logs> = Arc::new(HttpLogs::connect(url, token)?);
-    Ok((Ekiden::connect(url, token).await?, Some(logs), false))
+    Ok(Opened { ekiden: Ekiden::connect(url, token).await?, logs: Some(logs), way: Way::Served })
 }
 
 fn owner(address: &Address) -> Option<Endpoint> {

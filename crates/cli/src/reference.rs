@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -57,9 +56,12 @@ fn unknown(word: &str, meant: Option<String>, lang: Lang) -> ExitCode {
 }
 
 /// Writes a shell's completions to stdout.
-pub(crate) fn completions(shell: Shell) -> ExitCode {
-    clap_complete::generate(shell, &mut Cli::command(), "ekiden", &mut io::stdout());
-    Exit::Success.into()
+pub(crate) fn completions(shell: Shell) -> Outcome<ExitCode> {
+    // The generator panics where it cannot write, so it writes to memory.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "ekiden", &mut script);
+    output::line(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(Exit::Success.into())
 }
 
 /// Writes a manual page for every command into a folder.

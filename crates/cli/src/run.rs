@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
-use ekiden::core::{Outcome as How, PoolName, TaskId};
+use ekiden::core::{Outcome as How, PoolName, ReasonCode, Refusal, TaskId};
 use ekiden::exec::{Exit, Stream, Watch};
 use ekiden::{Client, Heard, Runner, Subscription, TaskRecord, TaskState};
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,7 +40,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Args)]
 #[command(
     after_help = "The exit code is the command's own; 128 and the signal's number if it was killed, 124 if it took too long, \
-127 if it could not be started, 3 if it asked a question."
+127 if it could not be started, 3 if it asked a question: answer it with `ekiden task answer`, and go on with `ekiden run --resume`."
 )]
 pub(crate) struct Run {
     /// How many attempts it has
@@ -49,10 +49,13 @@ pub(crate) struct Run {
     /// What people read; the command line by default
     #[arg(long)]
     title: Option<String>,
+    /// Go on with the task of an earlier `ekiden run` that was answered, or whose `ekiden run` was killed
+    #[arg(long, value_name = "TASK_ID", conflicts_with_all = ["command", "attempts", "title"])]
+    resume: Option<String>,
     #[command(flatten)]
     limits: Limits,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required_unless_present = "resume", trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
@@ -80,9 +83,13 @@ async fn carry_out(wish: Run, reached: &Reached, lang: Lang) -> Outcome<ExitCode
         }
     };
     let mut changes = client.subscribe().await?;
-    let (id, pool) = hand_in(client, &wish).await?;
+    let taken = match &wish.resume {
+        Some(id) => resume(client, id).await?,
+        None => hand_in(client, &wish).await?,
+    };
+    let Taken { id, pool, argv } = taken;
     let seen = Arc::new(Seen::default());
-    let runner = runner(wish, reached, &pool, seen.clone())?;
+    let runner = runner(wish.limits, argv, reached, &pool, seen.clone())?;
     let stop = runner.stop();
     let mut run = pin!(runner.run_until_stopped());
     let mut interrupts = 0_u8;
@@ -114,9 +121,40 @@ async fn carry_out(wish: Run, reached: &Reached, lang: Lang) -> Outcome<ExitCode
     Ok(ExitCode::from(code(&record, seen.exit(), lang)))
 }
 
+/// The task that is run, and its command.
+struct Taken {
+    id: TaskId,
+    pool: PoolName,
+    argv: Vec<String>,
+}
+
+/// What the payload of such a task says.
+#[derive(serde::Deserialize)]
+struct Said {
+    argv: Vec<String>,
+}
+
+/// Takes up a task that an earlier run handed in and did not bring to its end.
+async fn resume(client: &Client, id: &str) -> Outcome<Taken> {
+    let record = client.get_status(&TaskId::new(id)?).await?;
+    if record.state.is_final() {
+        let refusal = Refusal::new(ReasonCode::TaskFinal).with("task_id", &record.id);
+        return Err(refusal.with("phase", record.state).into());
+    }
+    let said = serde_json::from_slice::<Said>(&record.envelope.payload).ok();
+    match said.filter(|said| record.envelope.task_type.as_str() == KIND && !said.argv.is_empty()) {
+        Some(Said { argv }) => Ok(Taken { id: record.id, pool: record.pool, argv }),
+        None => {
+            let refusal = Refusal::new(ReasonCode::ConfigInvalid).with("field", "resume");
+            Err(refusal.with("task_id", &record.id).with("why", "no task of `ekiden run`").into())
+        }
+    }
+}
+
 /// Hands the task in, in a pool that has its name: whoever else works here does not look there.
-async fn hand_in(client: &Client, wish: &Run) -> Outcome<(TaskId, PoolName)> {
-    let payload = serde_json::json!({ "argv": wish.command });
+async fn hand_in(client: &Client, wish: &Run) -> Outcome<Taken> {
+    let argv = wish.command.clone();
+    let payload = serde_json::json!({ "argv": argv });
     let title = wish.title.clone().unwrap_or_else(|| wish.command.join(" ").chars().take(200).collect());
     let mut task = client.enqueue_json(KIND, &payload).title(title).max_attempts(wish.attempts).into_task()?;
     let pool = PoolName::new(format!("run-{}", task.task.id))?;
@@ -125,14 +163,14 @@ async fn hand_in(client: &Client, wish: &Run) -> Outcome<(TaskId, PoolName)> {
     if let Some(Err(error)) = client.queue().enqueue(vec![task]).await.pop() {
         return Err(error.into());
     }
-    Ok((id, pool))
+    Ok(Taken { id, pool, argv })
 }
 
-fn runner(wish: Run, reached: &Reached, pool: &PoolName, seen: Arc<Seen>) -> Outcome<Runner> {
-    let mut recipe = wish.limits.recipe();
+fn runner(limits: Limits, argv: Vec<String>, reached: &Reached, pool: &PoolName, seen: Arc<Seen>) -> Outcome<Runner> {
+    let mut recipe = limits.recipe();
     // What is not said to be elsewhere happens here, as with any other command.
     recipe.dir.get_or_insert(std::env::current_dir()?);
-    recipe.command = wish.command;
+    recipe.command = argv;
     let handler = recipe.handler(KIND, reached.logs.clone()).map_err(ekiden::Error::from)?.watch(seen);
     let builder = Runner::builder(&reached.client).name("run").pool(pool.as_str()).concurrency(1);
     Ok(builder.poll(LOOK_AGAIN).task_handler(handler).build()?)
@@ -165,19 +203,31 @@ fn code(record: &TaskRecord, exit: Option<Exit>, lang: Lang) -> u8 {
     match (record.state, how, exit) {
         (TaskState::Succeeded, ..) => 0,
         (TaskState::NeedsInput, ..) => {
-            let question = record.question.as_ref().map(|question| &*question.text).unwrap_or_default();
             say(&match lang {
-                Lang::En => format!("ekiden: task {} asks: {question}", record.id),
-                Lang::Ja => format!("ekiden: タスク {} からの質問: {question}", record.id),
+                Lang::En => format!("ekiden: task {} asks:", record.id),
+                Lang::Ja => format!("ekiden: タスク {} からの質問:", record.id),
             });
+            let lines = record.question.as_ref().map(|question| crate::task::question_lines(&record.id, question));
+            for line in lines.unwrap_or_default().into_iter().chain([format!("ekiden run --resume {}", record.id)]) {
+                say(&format!("  {}", crate::output::cell(&line)));
+            }
             ASKED
         }
         (TaskState::Cancelled, ..) => INTERRUPTED,
-        (_, Some(How::TimedOut), _) => TIMED_OUT,
+        (_, Some(How::TimedOut), _) => {
+            say(&match lang {
+                Lang::En => format!("ekiden: the time is over; task {}", record.id),
+                Lang::Ja => format!("ekiden: 時間切れです（タスク {}）", record.id),
+            });
+            TIMED_OUT
+        }
         (_, _, Some(exit)) if exit != Exit::Code(0) => exit.shell_code(),
         _ => {
             let why = record.last_error.as_deref().unwrap_or_default();
-            say(&format!("ekiden: {why}"));
+            say(&match lang {
+                Lang::En => format!("ekiden: {why}"),
+                Lang::Ja => format!("ekiden: 実行できませんでした: {why}"),
+            });
             NOT_STARTED
         }
     }

@@ -22,6 +22,19 @@ fn line(number: usize) -> String {
     format!("line {number:012} of a million, which say so again and again\n")
 }
 
+/// Reads a page from the middle and the last whole line, of a log of which so much was followed.
+async fn look_inside(logs: &HttpLogs, attempt: &AttemptRef, followed: usize) {
+    let length = line(1).len();
+    let middle = LINES / 2;
+    let part = logs.read(attempt.clone(), (middle * length) as u64, 3 * length).await.unwrap();
+    let expected = [line(middle + 1), line(middle + 2), line(middle + 3)].concat();
+    assert_eq!(String::from_utf8_lossy(&part.bytes), expected);
+    let last = usize::try_from(part.end).unwrap() / length;
+    assert!(last * length + length > followed, "the end is not behind what was followed");
+    let tail = logs.read(attempt.clone(), ((last - 1) * length) as u64, length).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&tail.bytes), line(last));
+}
+
 /// The most memory that a process has had, in KiB.
 fn peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -47,26 +60,27 @@ async fn a_million_lines_are_followed_paged_and_tailed_in_flat_memory() {
     let id = client.enqueue_json("c", &json!(null)).await.unwrap().id;
     let runner = commanding::start(Runner::builder(&client).task_handler(handler));
     let attempt = AttemptRef { task: client.task(&id), execution_no: 1 };
+    let length = line(1).len();
     let followed = in_time(async {
         commanding::until(&client, &id, |record| record.execution_no == 1).await;
         let mut stream = logs.follow(&attempt, 0).await.unwrap();
-        let (mut bytes, mut lines) = (0, 0);
+        let (mut bytes, mut lines, mut looked) = (0, 0, false);
         while let Some(piece) = stream.next().await.unwrap() {
             bytes += piece.len();
             lines += piece.iter().filter(|byte| **byte == b'\n').count();
+            if !looked && bytes > (LINES / 2 + 3) * length {
+                look_inside(&logs, &attempt, bytes).await;
+                looked = true;
+            }
         }
         (bytes, lines)
     })
     .await;
-    let length = line(1).len();
     assert_eq!(followed, (LINES * length, LINES), "all of it, to the end of the attempt");
 
-    let middle = LINES / 2;
-    let part = logs.read(attempt.clone(), (middle * length) as u64, 3 * length).await.unwrap();
-    let expected = [line(middle + 1), line(middle + 2), line(middle + 3)].concat();
-    assert_eq!(String::from_utf8_lossy(&part.bytes), expected);
-    let tail = logs.read(attempt, part.end - length as u64, 1 << 20).await.unwrap();
-    assert_eq!(String::from_utf8_lossy(&tail.bytes), line(LINES));
+    look_inside(&logs, &attempt, LINES * length).await;
+    let shown = running::ekiden(&["task", "logs", id.as_str(), "--tail", "2", "--url", &url]);
+    assert_eq!(running::text(&shown.stdout), [line(LINES - 1), line(LINES)].concat(), "the same for people");
 
     // A log of 60 MB: 24 MiB is what a few pieces on their way need, with room to spare.
     let grown = |pid, before| peak(pid).saturating_sub(before);

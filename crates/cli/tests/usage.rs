@@ -339,9 +339,14 @@ fn a_reader_that_has_seen_enough_is_no_fault() {
     for number in 0..20 {
         lab.printed(&["task", "add", "x", "--id", &format!("t{number}")]);
     }
-    for arguments in
-        [&["task", "list"][..], &["status"], &["openapi"], &["help", "task", "add"], &["task", "get", "t1"]]
-    {
+    for arguments in [
+        &["task", "list"][..],
+        &["status"],
+        &["openapi"],
+        &["completions", "bash"],
+        &["help", "task", "add"],
+        &["task", "get", "t1"],
+    ] {
         let mut child = lab.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
@@ -369,8 +374,10 @@ fn typos_are_answered_with_the_right_word() {
     }
     std::fs::write(folder.path().join("ekiden.toml"), "nammespace = \"x\"").unwrap();
     let (code, said) = run(&["task", "list"]);
-    assert!(code == Some(1) && said.contains("did you mean namespace?"), "{said}");
+    assert!(code == Some(2) && said.contains("did you mean namespace?"), "{said}");
     std::fs::write(folder.path().join("ekiden.toml"), "lang = \"ja\"").unwrap();
+    let (code, said) = run(&["task", "list", "--stat", "dead"]);
+    assert!(code == Some(2) && said.contains("'--state' のことですか？"), "and that of typos: {said}");
     let (_, said) = run(&["task", "list"]);
     assert!(said.contains("STORE_NOT_FOUND") && said.contains("ストア"), "the file chooses the language: {said}");
 }

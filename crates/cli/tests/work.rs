@@ -153,6 +153,33 @@ fn run_is_the_command_and_a_task() {
     assert!(text(&output.stderr).contains("/no/such/program"), "{}", text(&output.stderr));
     let output = place.run(&["run", "--timeout", "100ms", "--", "sleep", "600"]);
     assert_eq!(output.status.code(), Some(124), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).starts_with("ekiden: the time is over; task "), "{}", text(&output.stderr));
+}
+
+/// X4: a one-off that asks is parked like any task, and goes on where it is told to when it was answered.
+#[test]
+fn run_goes_on_with_what_was_answered() {
+    let place = Place::new();
+    let line = r#"[ -n "$EKIDEN_ANSWER" ] || { echo '{"type":"question","text":"Go?","choices":["yes"]}' > "$EKIDEN_EVENTS"
+        exit 3; }; echo "said $EKIDEN_ANSWER"; exit 9"#;
+    let asked = place.run(&["run", "--", "sh", "-c", line]);
+    let said = text(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(3), "{said}");
+    let step = |start: &str| {
+        let line = said.lines().find_map(|line| line.trim().strip_prefix(start)).expect(start);
+        line.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (answer, resume) = (step("ekiden task "), step("ekiden run "));
+    let words = |first: &[&str], rest: &[String]| {
+        let all: Vec<&str> = first.iter().copied().chain(rest.iter().map(String::as_str)).collect();
+        place.run(&all)
+    };
+    assert_eq!(words(&["run"], &resume).status.code(), Some(3), "it still asks");
+    assert!(words(&["task"], &answer).status.success());
+    let ended = words(&["run"], &resume);
+    assert_eq!((ended.status.code(), text(&ended.stdout).as_str()), (Some(9), "said yes\n"), "{}", text(&ended.stderr));
+    let over = words(&["run"], &resume);
+    assert!(over.status.code() == Some(1) && text(&over.stderr).contains("TASK_FINAL"), "{}", text(&over.stderr));
 }
 
 /// X5: Ctrl-C cancels the task and kills all of it.

@@ -43,6 +43,20 @@ pub enum SweepWork {
     },
 }
 
+impl SweepWork {
+    /// Whether a command on many tasks changes one in this phase, which was or was not retried before. Callers who show what
+    /// would happen ask this before it does.
+    pub fn changes(&self, phase: Phase, was_retried: bool) -> bool {
+        match self {
+            Self::Cancel(_) => !phase.is_final(),
+            // What was retried before has a task in its place, which is judged by itself.
+            Self::Retry(_) => !was_retried && matches!(phase, Phase::RetryScheduled | Phase::Dead | Phase::Cancelled),
+            Self::Purge(_) => phase.is_final(),
+            Self::Release { .. } | Self::Admit { .. } | Self::Await { .. } => false,
+        }
+    }
+}
+
 /// A sweep's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {

@@ -75,7 +75,7 @@ pub mod core {
     pub use ekiden_core::retry::{FailureKind, Jitter, RetryPolicy};
     pub use ekiden_core::runner::{Runner, RunnerStatus};
     pub use ekiden_core::schedule::{Every, Missed, Overlap, Schedule};
-    pub use ekiden_core::sweep::Sweep;
+    pub use ekiden_core::sweep::{Sweep, SweepWork};
     pub use ekiden_core::task::{Progress, Question, QuestionAnswer, Spec, TaskEnvelope};
     pub use ekiden_core::time::{Millis, Timestamp};
     pub use ekiden_core::transition::Start;

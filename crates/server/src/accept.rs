@@ -5,6 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ekiden_core::reason::{Language, ReasonCode};
+use ekiden_wire::ErrorBody;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
@@ -17,9 +19,14 @@ use crate::limits;
 use crate::shared::Shared;
 use crate::watched::{Busy, Watched};
 
-/// What somebody hears for whom there is no connection left.
-const BUSY: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n";
+/// What somebody hears for whom there is no connection left: the same shape as every other error.
+fn busy() -> Vec<u8> {
+    let detail = ekiden::wire::detail(&ReasonCode::ServerBusy.into(), Language::En);
+    let body = serde_json::to_string(&ErrorBody { error: detail }).unwrap_or_default();
+    let head =
+        "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json";
+    format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
 
 /// 100 ms: the wait after a connection could not be accepted, as when the process has too many files open.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -27,6 +34,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Accepts connections until the server is to end; then waits for those under way to finish.
 pub(crate) async fn accept(listener: TcpListener, front: Arc<Front>, shared: &Arc<Shared>) {
     let connections = TaskTracker::new();
+    let busy = busy();
     let places = Arc::new(Semaphore::new(shared.options.connections_max));
     loop {
         let stream = tokio::select! {
@@ -47,7 +55,7 @@ pub(crate) async fn accept(listener: TcpListener, front: Arc<Front>, shared: &Ar
                 Err(_) => {
                     shared.metrics.turned_away.inc();
                     // As far as it goes without waiting: nobody waits for somebody who is turned away.
-                    let _ = stream.try_write(BUSY);
+                    let _ = stream.try_write(&busy);
                 }
             },
             Err(error) => {

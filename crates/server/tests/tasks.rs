@@ -108,6 +108,8 @@ async fn pools_schedules_runners_and_sweeps_can_be_set_and_seen() {
     assert_eq!(lab.post(&at("sweeps"), sweep(false)).await.status, 202);
     assert_eq!(lab.get(&at("sweeps/nothing")).await.reason(), "SWEEP_NOT_FOUND");
     assert_eq!(lab.ask("POST", &at("maintain"), &[], b"").await.status, 200);
+    let again = lab.post(&at("sweeps"), sweep(true)).await;
+    assert_eq!(again.json()["matches"], json!(0), "what was cancelled matches still, and would not change");
     assert_eq!(lab.get(&at("due")).await.json(), json!({"next_at": null}));
 }
 

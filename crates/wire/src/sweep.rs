@@ -55,7 +55,7 @@ pub enum Started {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Preview {
-    /// How many tasks match, as far as was counted.
+    /// How many tasks match and would change, as far as was counted.
     pub matches: u64,
     /// Whether there may be more.
     pub more: bool,

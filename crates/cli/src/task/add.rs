@@ -9,7 +9,7 @@ use ekiden::{Client, EnqueueBuilder, Enqueued};
 use serde::Serialize;
 
 use super::follow;
-use super::words::{label, moment, span};
+use super::words::{label, moment, priority, span};
 use crate::Outcome;
 use crate::exit::Exit;
 use crate::language::Lang;
@@ -40,8 +40,8 @@ pub(crate) struct Wish {
     /// What people read
     #[arg(long)]
     title: Option<String>,
-    /// From -100 to 100; higher runs first
-    #[arg(long, allow_negative_numbers = true, default_value_t = 0)]
+    /// low, normal, high, urgent, or a number from -100 to 100; higher runs first
+    #[arg(long, allow_negative_numbers = true, default_value = "normal", value_parser = priority)]
     priority: i32,
     /// One after another with every task of this key
     #[arg(long, value_name = "KEY")]

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use ekiden::core::{ReasonCode, Refusal, SweepId, TaskFilter, TaskId};
+use ekiden::core::{Millis, ReasonCode, Refusal, SweepId, SweepWork, TaskFilter, TaskId, Timestamp};
+use ekiden::store::{Clock, SystemClock};
 use ekiden::{Client, TaskRecord, TaskRef, TaskState};
 use serde::Serialize;
 
 use super::filters::Filters;
 use super::shown::{Shown, titles};
+use super::words::span;
 use crate::Outcome;
 use crate::bar::Bar;
 use crate::exit::Exit;
@@ -25,7 +27,8 @@ pub(super) const CANCEL_EXAMPLES: &str = "\
 Examples:
   ekiden task cancel TASK_ID --note 'not needed any more'
   ekiden task cancel --state queued --pool mail --dry-run
-  ekiden task cancel --group campaign --yes";
+  ekiden task cancel --group campaign --yes
+  ekiden task cancel --type report --since 1h   # handed in within the hour";
 
 pub(super) const RETRY_EXAMPLES: &str = "\
 Examples:
@@ -49,14 +52,17 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Args)]
 pub(crate) struct Choice {
     /// The tasks' ids
-    #[arg(required_unless_present_any = ["Filters", "all"], conflicts_with_all = ["Filters", "all"])]
+    #[arg(required_unless_present_any = ["Filters", "all", "since"], conflicts_with_all = ["Filters", "all", "since"])]
     ids: Vec<String>,
     #[command(flatten)]
     filters: Filters,
+    /// Only handed in since then, as in 30m or 2h
+    #[arg(long, value_parser = span, value_name = "SPAN")]
+    since: Option<Millis>,
     /// Every task of the namespace
     #[arg(long)]
     all: bool,
-    /// Only show how many tasks match, and the newest of them
+    /// Only show how many tasks would change, and the newest of them
     #[arg(long, conflicts_with = "ids")]
     dry_run: bool,
     /// Do not ask first
@@ -128,7 +134,8 @@ async fn many(reached: &Reached, action: Action, choice: Choice, form: Form, lan
     if filter.phases.is_empty() {
         filter.phases = action.usual_states();
     }
-    let preview = Preview::of(client, &filter).await?;
+    let which = Which { work: action.work(filter), since: choice.since.map(|span| SystemClock.now() - span) };
+    let preview = Preview::of(client, &which).await?;
     if choice.dry_run {
         let shown: Vec<Shown> = preview.newest.into_iter().map(|record| Shown::new(record, lang)).collect();
         output::list(&shown, &titles(lang), form)?;
@@ -136,21 +143,32 @@ async fn many(reached: &Reached, action: Action, choice: Choice, form: Form, lan
         return Ok(Exit::Success.into());
     }
     if preview.matches == 0 {
-        say(lang.pick("No task matches.", "該当するタスクはありません。"));
+        say(lang.pick("No task matches that this would change.", "変更の対象となるタスクはありません。"));
         return Ok(Exit::Success.into());
     }
     if !choice.yes && !confirmed(&action.question(preview.matches, preview.more, lang))? {
         say(lang.pick("Nothing was done.", "何も実行しませんでした。"));
         return Ok(Exit::Failure.into());
     }
-    let sweep = match action {
-        Action::Cancel => client.cancel_all(filter).await?,
-        Action::Retry => client.retry_all(filter).await?,
-    };
-    let swept = Swept { action: action.word(), matched: preview.matches, more: preview.more };
-    to_the_end(reached, &sweep.id, action, preview.matches, lang).await?;
+    let bar = Bar::start(action.under_way(lang));
+    let mut swept = Swept { action: action.word(), matched: preview.matches, more: preview.more };
+    match which.since {
+        // A sweep knows no beginning: these are done one by one.
+        Some(_) => {
+            (swept.matched, swept.more) = (one_by_one(client, &which, action, preview.matches, &bar).await?, false)
+        }
+        None => {
+            let filter = which.filter().clone();
+            let sweep = match action {
+                Action::Cancel => client.cancel_all(filter).await?,
+                Action::Retry => client.retry_all(filter).await?,
+            };
+            to_the_end(reached, &sweep.id, preview.matches, &bar).await?;
+        }
+    }
+    drop(bar);
     match form {
-        Form::Table | Form::Id => say(&action.done(preview.matches, preview.more, lang)),
+        Form::Table | Form::Id => say(&action.done(swept.matched, swept.more, lang)),
         Form::Json | Form::Jsonl => output::document(&swept, "", form)?,
     }
     Ok(Exit::Success.into())
@@ -165,7 +183,33 @@ struct Swept {
     more: bool,
 }
 
-/// How many tasks match, and the newest of them.
+/// Which tasks are meant, and for what.
+struct Which {
+    work: SweepWork,
+    /// Only those that were handed in from then on.
+    since: Option<Timestamp>,
+}
+
+impl Which {
+    fn filter(&self) -> &TaskFilter {
+        match &self.work {
+            SweepWork::Cancel(filter) | SweepWork::Retry(filter) => filter,
+            other => unreachable!("no command of these is {other:?}"),
+        }
+    }
+
+    /// Whether everything behind this task, as lists have them, is too old.
+    fn is_too_old(&self, task: &TaskRecord) -> bool {
+        self.since.is_some_and(|since| task.created_at < since)
+    }
+
+    /// Whether the rules let the command change this task.
+    fn changes(&self, task: &TaskRecord) -> bool {
+        self.work.changes(task.state, task.retried_as.is_some())
+    }
+}
+
+/// How many tasks would change, and the newest of them.
 struct Preview {
     matches: usize,
     more: bool,
@@ -173,35 +217,68 @@ struct Preview {
 }
 
 impl Preview {
-    async fn of(client: &Client, filter: &TaskFilter) -> ekiden::Result<Self> {
+    async fn of(client: &Client, which: &Which) -> ekiden::Result<Self> {
         let mut preview = Self { matches: 0, more: false, newest: Vec::new() };
-        let mut cursor = None;
+        let (mut cursor, mut seen) = (None, 0);
         loop {
-            let page = client.list(filter.clone(), cursor, PAGE).await?;
-            preview.matches += page.items.len();
-            let room = PREVIEW_SHOWN - preview.newest.len();
-            preview.newest.extend(page.items.into_iter().take(room));
+            let page = client.list(which.filter().clone(), cursor, PAGE).await?;
+            for task in page.items {
+                if which.is_too_old(&task) {
+                    preview.more = false;
+                    return Ok(preview);
+                }
+                seen += 1;
+                if which.changes(&task) {
+                    preview.matches += 1;
+                    if preview.newest.len() < PREVIEW_SHOWN {
+                        preview.newest.push(task);
+                    }
+                }
+            }
             cursor = page.cursor;
             preview.more = cursor.is_some();
-            if cursor.is_none() || preview.matches >= PREVIEW_MAX {
+            if cursor.is_none() || seen >= PREVIEW_MAX {
                 return Ok(preview);
             }
         }
     }
 }
 
+/// Does it to each task, newest first, and says to how many. One that changed meanwhile and is refused stops no other.
+async fn one_by_one(client: &Client, which: &Which, action: Action, total: usize, bar: &Bar) -> ekiden::Result<usize> {
+    let (mut cursor, mut changed) = (None, 0);
+    loop {
+        let page = client.list(which.filter().clone(), cursor, PAGE).await?;
+        for task in page.items {
+            if which.is_too_old(&task) {
+                return Ok(changed);
+            }
+            if !which.changes(&task) {
+                continue;
+            }
+            let done = match action {
+                Action::Cancel => client.cancel(&task.id).await,
+                Action::Retry => client.retry(&task.id).await,
+            };
+            match done {
+                Ok(_) => changed += 1,
+                Err(error) if error.is_retryable() || error.is_unknown() => return Err(error),
+                Err(_) => {}
+            }
+            bar.set(changed as u64, total as u64);
+        }
+        cursor = page.cursor;
+        if cursor.is_none() {
+            return Ok(changed);
+        }
+    }
+}
+
 /// Stays until the sweep is done. Where nobody else has the store, it is carried on here.
-async fn to_the_end(
-    reached: &Reached,
-    sweep: &SweepId,
-    action: Action,
-    matches: usize,
-    lang: Lang,
-) -> ekiden::Result<()> {
-    let bar = Bar::start(action.under_way(lang));
+async fn to_the_end(reached: &Reached, sweep: &SweepId, matches: usize, bar: &Bar) -> ekiden::Result<()> {
     while let Some(sweep) = reached.client.bulk(sweep).await? {
         bar.set(sweep.changed, matches as u64);
-        if reached.alone {
+        if reached.alone || !reached.hears_all {
             reached.client.maintain().await?;
         } else {
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -226,6 +303,13 @@ impl Action {
         match self {
             Self::Cancel => "cancel",
             Self::Retry => "retry",
+        }
+    }
+
+    const fn work(self, filter: TaskFilter) -> SweepWork {
+        match self {
+            Self::Cancel => SweepWork::Cancel(filter),
+            Self::Retry => SweepWork::Retry(filter),
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ekiden::core::{ReasonCode, TaskId};
 use ekiden::{AttemptRef, Client, Heard, Logs, Subscription, TaskRecord, TaskState};
 
-use super::shown::{Shown, how_to_answer};
+use super::shown::{Shown, question_lines};
 use crate::Outcome;
 use crate::exit::Exit;
 use crate::interrupt::Interrupts;
@@ -195,8 +195,9 @@ impl<'a> Follow<'a> {
         }
         say(&line);
         if let Some(question) = &record.question {
-            say(&format!("  {}", output::cell(&question.text)));
-            say(&format!("  {}", how_to_answer(&record.id, question)));
+            for line in question_lines(&record.id, question) {
+                say(&format!("  {}", output::cell(&line)));
+            }
         }
     }
 }

@@ -26,6 +26,8 @@ use crate::output::{self, Form};
 use crate::reach::{Missing, Reached, visit};
 
 pub(crate) use add::Wish;
+#[cfg(target_os = "linux")]
+pub(crate) use shown::question_lines;
 pub(crate) use words::{span, span_text};
 
 #[derive(Subcommand)]

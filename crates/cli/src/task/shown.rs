@@ -1,7 +1,7 @@
 //! How a task is shown: as a row of a list, as its facts one by one, and as the API has it.
 
-use ekiden::TaskRecord;
 use ekiden::core::{Attempt, Question, TaskId};
+use ekiden::{TaskRecord, TaskState};
 use ekiden_wire as wire;
 use serde::Serialize;
 
@@ -40,7 +40,9 @@ impl Show for Shown {
     fn cells(&self) -> Vec<String> {
         let task = &self.task;
         let question = task.question.as_ref().map(|question| &*question.text);
-        let note = question.or(task.last_error.as_deref()).or(task.title.as_deref()).unwrap_or_default();
+        // What went wrong on the way is no news of a task that succeeded.
+        let error = task.last_error.as_deref().filter(|_| task.state != TaskState::Succeeded);
+        let note = question.or(error).or(task.title.as_deref()).unwrap_or_default();
         vec![
             task.id.to_string(),
             task.task_type.to_string(),
@@ -71,6 +73,12 @@ pub(super) fn facts(record: &TaskRecord, lang: Lang) -> Vec<(&'static str, Strin
     ];
     let mut maybe = |name: &'static str, value: Option<String>| facts.extend(value.map(|value| (name, value)));
     maybe("title", record.title.as_ref().map(ToString::to_string));
+    maybe("priority", (record.priority != 0).then(|| record.priority.to_string()));
+    maybe("group", record.group.as_ref().map(ToString::to_string));
+    maybe("session", record.session.as_ref().map(ToString::to_string));
+    for (name, value) in &record.labels {
+        maybe("label", Some(format!("{name}={value}")));
+    }
     maybe("next_run", record.next_run_at.map(|at| at.to_string()));
     maybe("finished", record.finished_at.map(|at| at.to_string()));
     maybe("runner", record.runner.as_ref().map(ToString::to_string));
@@ -81,6 +89,7 @@ pub(super) fn facts(record: &TaskRecord, lang: Lang) -> Vec<(&'static str, Strin
     maybe("waits_for", (!record.waits_for.is_empty()).then(|| joined(&record.waits_for)));
     maybe("retry_of", record.retry_of.as_ref().map(ToString::to_string));
     maybe("retried_as", record.retried_as.as_ref().map(ToString::to_string));
+    maybe("answer", record.answer.as_ref().map(|answer| answer.content.to_string()));
     if let Some(question) = &record.question {
         facts.extend(asked(&record.id, question));
     }
@@ -103,6 +112,13 @@ fn asked(id: &TaskId, question: &Question) -> Vec<(&'static str, String)> {
     facts.extend(question.default.as_ref().map(|text| ("default", text.to_string())));
     facts.push(("answer_with", how_to_answer(id, question)));
     facts
+}
+
+/// An open question for who follows its task, a line each.
+pub(crate) fn question_lines(id: &TaskId, question: &Question) -> Vec<String> {
+    let shown = asked(id, question).into_iter().filter(|(name, _)| !matches!(*name, "question" | "question_id"));
+    let rest = shown.map(|(name, value)| if name == "answer_with" { value } else { format!("{name}: {value}") });
+    std::iter::once(question.text.to_string()).chain(rest).collect()
 }
 
 /// The command that answers a question, with the first choice where there are any.

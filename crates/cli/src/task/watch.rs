@@ -1,13 +1,13 @@
 //! `ekiden task watch`: tasks as they change. A table that is redrawn on a terminal, one line a change anywhere else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use ekiden::core::{Millis, TaskFilter, TaskId};
+use ekiden::core::{Millis, TaskFilter, TaskId, Timestamp};
 use ekiden::store::{Clock, SystemClock};
 use ekiden::{Client, Heard, TaskChange, TaskRecord, TaskState};
 use ekiden_wire as wire;
@@ -40,6 +40,9 @@ const FRAME: Duration = Duration::from_millis(100);
 /// 500 tasks: far more than a screen has lines.
 const ROWS_MAX: usize = 500;
 
+/// 100 tasks are looked at where nobody tells of changes: a page that every store gives in one read or two.
+const LOOKED_AT: usize = 100;
+
 /// 10,000 ids of tasks that are not meant are remembered; asking again for more costs little.
 const STRANGERS_MAX: usize = 10_000;
 
@@ -62,10 +65,16 @@ pub(super) async fn run(reached: &Reached, wish: Watch, form: Form, lang: Lang) 
     let states = wish.filters.state.clone();
     let filter = TaskFilter { phases: Vec::new(), ..wish.filters.of(client)? };
     let screen = Screen::new(lang);
-    let mut watching =
-        Watching { client, ids, filter, states, rows: Vec::new(), strangers: BTreeSet::new(), form, lang, screen };
+    let (rows, strangers, marks) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
+    let mut watching = Watching { client, ids, filter, states, rows, strangers, marks, form, lang, screen };
     let mut changes = client.subscribe().await?;
     watching.begin(wish.since).await?;
+    let looks = !reached.hears_all;
+    if looks {
+        watching.look(Told::Before).await?;
+    }
+    let mut look = tokio::time::interval(super::follow::LOOK_AGAIN);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut interrupts = Interrupts::listen()?;
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -75,7 +84,8 @@ pub(super) async fn run(reached: &Reached, wish: Watch, form: Form, lang: Lang) 
         }
         reached.must_be_shared()?;
         let heard = tokio::select! {
-            heard = changes.next() => watching.hear(heard).await,
+            heard = changes.next(), if !looks => watching.hear(heard).await,
+            _ = look.tick(), if looks => watching.look(Told::Now).await,
             exit = interrupts.next() => break exit,
             _ = frames.tick(), if watching.screen.is_live() => watching.screen.draw(&watching.rows).map_err(Into::into),
         };
@@ -101,12 +111,52 @@ struct Watching<'a> {
     rows: Vec<Row>,
     /// Tasks that were looked at and are not meant.
     strangers: BTreeSet<TaskId>,
+    /// How tasks were when they were last looked at.
+    marks: BTreeMap<TaskId, Mark>,
     form: Form,
     lang: Lang,
     screen: Screen,
 }
 
+/// What differs after a change: state, attempt, and when it last changed.
+type Mark = (TaskState, u64, Option<Timestamp>);
+
+/// Whether what a look finds is news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Before,
+    Now,
+}
+
 impl Watching<'_> {
+    /// Finds out what changed where nobody tells: among the newest tasks, and those that are shown and have not ended.
+    async fn look(&mut self, told: Told) -> Outcome<()> {
+        let mut found = Vec::new();
+        if self.ids.is_empty() {
+            found = self.client.list(self.filter.clone(), None, LOOKED_AT).await?.items;
+            found.reverse();
+        }
+        let rows = self.rows.iter().filter(|row| !row.is_final() && !found.iter().any(|task| task.id == row.id));
+        let others: Vec<TaskId> = rows.map(|row| row.id.clone()).collect();
+        for id in others {
+            found.push(self.client.get_status(&id).await?);
+        }
+        let mut marks = BTreeMap::new();
+        for record in found {
+            let mark = (record.state, record.execution_no, record.history.last().map(|line| line.at));
+            let is_news = self.marks.get(&record.id) != Some(&mark);
+            marks.insert(record.id.clone(), mark);
+            if is_news && told == Told::Now {
+                self.hear(Some(Heard::Change(Box::new(as_change(&record))))).await?;
+            }
+            if let Some(row) = self.rows.iter_mut().find(|row| row.id == record.id) {
+                row.catch_up(&record);
+            }
+        }
+        self.marks = marks;
+        Ok(())
+    }
+
     /// What is there at the beginning: on a terminal what is open, elsewhere only what was asked for.
     async fn begin(&mut self, since: Option<Millis>) -> Outcome<()> {
         if self.form == Form::Table {

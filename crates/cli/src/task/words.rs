@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ekiden::TaskState;
-use ekiden::core::{Millis, Timestamp};
+use ekiden::core::{Millis, Priority, Timestamp};
 
 /// A length of time, as in `1500ms`, `90s`, `5m`, `2h` or `7d`.
 pub(crate) fn span(text: &str) -> Result<Millis, String> {
@@ -37,6 +37,17 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("a name and a value, as in team=blue")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A priority by its name or number.
+pub(crate) fn priority(text: &str) -> Result<i32, String> {
+    match text {
+        "low" => Ok(Priority::LOW.get()),
+        "normal" => Ok(Priority::NORMAL.get()),
+        "high" => Ok(Priority::HIGH.get()),
+        "urgent" => Ok(Priority::URGENT.get()),
+        _ => text.parse().map_err(|_| "low, normal, high, urgent, or a number from -100 to 100".to_owned()),
+    }
 }
 
 /// The states by their names, so that help lists them and a typo is answered with the right one.

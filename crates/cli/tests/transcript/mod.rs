@@ -3,12 +3,23 @@
 
 use std::fmt::Write as _;
 
+use rustix::process::Signal;
+
 use crate::lab::Lab;
-use crate::running::{ekiden, text};
+use crate::running::{Running, command, ekiden, send, text};
 
 #[test]
 fn help_of_every_command() {
-    let mut all = String::new();
+    let all = helps().into_iter().fold(String::new(), |all, (path, help)| {
+        let gap = if path.is_empty() { "" } else { " " };
+        format!("{all}$ ekiden {path}{gap}--help\n{help}\n")
+    });
+    insta::assert_snapshot!("help", all);
+}
+
+/// Every command, as in `task add`, with its help.
+fn helps() -> Vec<(String, String)> {
+    let mut helps = Vec::new();
     let mut left = vec![Vec::<String>::new()];
     while let Some(path) = left.pop() {
         let mut arguments: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -17,10 +28,64 @@ fn help_of_every_command() {
         assert_eq!(output.status.code(), Some(0), "{path:?}: {}", text(&output.stderr));
         let help = text(&output.stdout);
         assert!(!help.contains('\x1b'), "{path:?}");
-        writeln!(all, "$ ekiden {}\n{help}", arguments.join(" ")).unwrap();
         left.extend(subcommands(&help).into_iter().rev().map(|name| [path.clone(), vec![name]].concat()));
+        helps.push((path.join(" "), help));
     }
-    insta::assert_snapshot!("help", all);
+    helps
+}
+
+/// Commands that are not part of the tour: what they say is a snapshot or a comparison of its own, or has no end.
+const ELSEWHERE: [&str; 6] = ["dev", "serve", "completions", "man", "openapi", "help"];
+
+#[test]
+fn the_tour_has_every_command() {
+    let tours = [
+        include_str!("snapshots/usage__transcript__english.snap"),
+        include_str!("snapshots/usage__transcript__japanese.snap"),
+    ];
+    for (path, help) in helps() {
+        if !subcommands(&help).is_empty() || ELSEWHERE.contains(&path.as_str()) {
+            continue;
+        }
+        for tour in tours {
+            assert!(tour.contains(&format!("\n$ ekiden {path}")), "the tour lacks `ekiden {path}`");
+        }
+    }
+}
+
+/// What stays: a server and a worker, from their greeting to their goodbye.
+#[test]
+fn what_stays_says_what_it_is_in_both_languages() {
+    let mut all = String::new();
+    for lang in ["en", "ja"] {
+        let folder = tempfile::tempdir().unwrap();
+        let url = crate::lab::local(folder.path());
+        let start = |arguments: &[&str], ready: &str| {
+            let mut running = Running::spawn(command(arguments).env("EKIDEN_LANG", lang).env("EKIDEN_URL", &url));
+            running.wait_for(ready);
+            running
+        };
+        let server = start(&["serve", "--listen", "127.0.0.1:0"], "Ctrl-C");
+        let worker = start(&["work", "--exec", "true"], "Ctrl-C");
+        for (name, running) in [("work --exec true", worker), ("serve", server)] {
+            send(Signal::INT, &running.child);
+            let (status, said, _) = running.end();
+            assert_eq!(status.code(), Some(0), "{said}");
+            let said = said.replace(folder.path().to_str().unwrap(), "FOLDER");
+            let said = said.lines().map(without_port).collect::<Vec<_>>().join("\n! ");
+            writeln!(all, "$ ekiden {name} --lang {lang}\n! {said}\n").unwrap();
+        }
+    }
+    insta::assert_snapshot!("staying", all);
+}
+
+/// Servers of tests that run side by side have different ports.
+fn without_port(line: &str) -> String {
+    let mut parts = line.split("http://127.0.0.1:");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |said, part| {
+        format!("{said}http://SERVER{}", part.trim_start_matches(|c: char| c.is_ascii_digit()))
+    })
 }
 
 /// The commands that a help lists.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::dependency::OnParentFailure;
 use crate::event::Event;
+use crate::filter::TaskFilter;
 use crate::id::{LaneKey, TaskId};
 use crate::key::Key;
 use crate::limits;
@@ -161,16 +162,15 @@ fn apply(draft: &mut Draft<'_>, sweep: &Sweep, item: &SweepItem) -> Result<bool,
         SweepWork::Admit { .. } | SweepWork::Await { .. } => Ok(false),
         SweepWork::Cancel(filter) => {
             let event = Event::CancelRequested { reason: ReasonCode::CancelRequested, note: None };
-            let meant = meant(draft, item, sweep, |task| filter.matches(task) && !task.state.phase.is_final())?;
+            let meant = meant(draft, item, sweep, filter)?;
             if meant { draft.happen(&item.key, &event).map(|_| true) } else { Ok(false) }
         }
         SweepWork::Retry(filter) => {
-            // What was retried before has a task in its place, which is judged by itself.
-            let meant = meant(draft, item, sweep, |task| filter.matches(task) && task.state.retried_as.is_none())?;
+            let meant = meant(draft, item, sweep, filter)?;
             if meant { retry(draft, item) } else { Ok(false) }
         }
         SweepWork::Purge(filter) => {
-            let meant = meant(draft, item, sweep, |task| filter.matches(task) && task.state.phase.is_final())?;
+            let meant = meant(draft, item, sweep, filter)?;
             let purge = Purge { task: item.key.clone(), when: PurgeWhen::OnDemand };
             if meant { purge.draft(draft).map(|purged| purged == Purged::Gone) } else { Ok(false) }
         }
@@ -197,8 +197,12 @@ fn group_ended(draft: &mut Draft<'_>, key: &Key, held: Arc<Task>, failed: u64) -
 }
 
 /// Tasks that came after the sweep was asked for are not its business.
-fn meant(draft: &Draft<'_>, item: &SweepItem, sweep: &Sweep, matches: impl Fn(&Task) -> bool) -> Result<bool, Stop> {
-    Ok(draft.task(&item.key)?.is_some_and(|task| task.spec.created_at <= sweep.created_at && matches(&task)))
+fn meant(draft: &Draft<'_>, item: &SweepItem, sweep: &Sweep, filter: &TaskFilter) -> Result<bool, Stop> {
+    Ok(draft.task(&item.key)?.is_some_and(|task| {
+        task.spec.created_at <= sweep.created_at
+            && filter.matches(&task)
+            && sweep.work.changes(task.state.phase, task.state.retried_as.is_some())
+    }))
 }
 
 /// A refusal of one task does not stop the sweep: it is passed over, counted, and what was drafted for it is dropped.

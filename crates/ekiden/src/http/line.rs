@@ -168,9 +168,9 @@ impl Line {
         if let Some((content_type, body)) = body {
             request = request.header(CONTENT_TYPE, content_type).body(body);
         }
-        let response = request.send().await.map_err(|error| broken(&error))?;
+        let response = request.send().await.map_err(|error| self.broken(&error))?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let bytes = response.bytes().await.map_err(|error| broken(&error))?;
+        let bytes = response.bytes().await.map_err(|error| self.broken(&error))?;
         Ok((status, headers, bytes))
     }
 
@@ -185,19 +185,36 @@ impl Line {
         let opened = tokio::time::timeout(ANSWER_WITHIN, request.send()).await;
         let response = match opened {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(broken(&error)),
+            Ok(Err(error)) => return Err(self.broken(&error)),
             Err(_) => return Err(Error::told(ReasonCode::RequestTimeout.into(), Happened::NotApplied, true)),
         };
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        let bytes = response.bytes().await.map_err(|error| broken(&error))?;
+        let bytes = response.bytes().await.map_err(|error| self.broken(&error))?;
         Err(refused(status, &bytes))
     }
 
     fn url(&self, path: &Path) -> String {
         format!("{}{}", self.base, path.as_str())
+    }
+
+    /// A request that found no server did not happen; one that lost its connection may have.
+    fn broken(&self, error: &reqwest::Error) -> Error {
+        let (code, happened) = if error.is_connect() {
+            (ReasonCode::ServerUnreachable, Happened::NotApplied)
+        } else {
+            (ReasonCode::ReplyLost, Happened::Unknown)
+        };
+        let mut causes = vec![error.to_string()];
+        let mut cause = std::error::Error::source(error);
+        while let Some(inner) = cause {
+            causes.push(inner.to_string());
+            cause = inner.source();
+        }
+        let why = causes.last().map_or("", String::as_str);
+        Error::told(Refusal::new(code).with("url", &self.base).with("why", why), happened, true)
     }
 }
 
@@ -286,22 +303,6 @@ fn foreign(status: StatusCode, why: &str) -> Error {
     Refusal::new(ReasonCode::ServerForeign).with("status", status.as_u16()).with("why", why).into()
 }
 
-/// A request that found no server did not happen; one that lost its connection may have.
-fn broken(error: &reqwest::Error) -> Error {
-    let (code, happened) = if error.is_connect() {
-        (ReasonCode::ServerUnreachable, Happened::NotApplied)
-    } else {
-        (ReasonCode::ReplyLost, Happened::Unknown)
-    };
-    let mut causes = vec![error.to_string()];
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        causes.push(inner.to_string());
-        cause = inner.source();
-    }
-    Error::told(Refusal::new(code).with("why", causes.last().map_or("", String::as_str)), happened, true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,5 +328,6 @@ mod tests {
             (error.code(), error.is_unknown(), error.is_retryable()),
             (ReasonCode::ServerUnreachable, false, true)
         );
+        assert_eq!(error.refusal().context.get("url").map(String::as_str), Some(url.as_str()), "it says which");
     }
 }

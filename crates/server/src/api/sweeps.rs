@@ -7,7 +7,7 @@ use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::SweepId;
 use ekiden_core::limits::PAGE_ITEMS_MAX;
 use ekiden_core::reason::{ReasonCode, Refusal};
-use ekiden_core::sweep::Sweep;
+use ekiden_core::sweep::{Sweep, SweepWork};
 use ekiden_wire as wire;
 
 use super::Answered;
@@ -22,7 +22,12 @@ pub(crate) async fn start(mut call: Call) -> Answered {
     let namespace = call.namespace()?;
     let filter = bounded(sweep.filter.into_core(namespace.clone()))?;
     if sweep.dry_run {
-        let preview = preview(&call, filter).await?;
+        let work = match sweep.action {
+            wire::SweepAction::Cancel => SweepWork::Cancel(filter.clone()),
+            wire::SweepAction::Retry => SweepWork::Retry(filter.clone()),
+            wire::SweepAction::Purge => SweepWork::Purge(filter.clone()),
+        };
+        let preview = preview(&call, filter, &work).await?;
         return answer::ok(&wire::Started::Preview(preview));
     }
     call.shared.namespaces.note(&namespace);
@@ -53,14 +58,15 @@ fn shown(sweep: &Sweep) -> Result<wire::Sweep, Refusal> {
     wire::Sweep::of(sweep).ok_or_else(|| Refusal::new(ReasonCode::SweepNotFound).with("sweep", &sweep.id))
 }
 
-/// Counts what matches, as far as a bounded number of pages goes.
-async fn preview(call: &Call, filter: TaskFilter) -> Result<wire::Preview, ekiden::Error> {
+/// Counts what matches and would change, as far as a bounded number of pages goes.
+async fn preview(call: &Call, filter: TaskFilter, work: &SweepWork) -> Result<wire::Preview, ekiden::Error> {
     let mut preview = wire::Preview { matches: 0, more: false };
     let mut cursor = None;
     for _ in 0..limits::PREVIEW_PAGES_MAX {
         let query = TaskQuery { filter: filter.clone(), order: ListOrder::OldestFirst, cursor, limit: PAGE_ITEMS_MAX };
         let page = call.queue().tasks(query).await?;
-        preview.matches += page.items.len() as u64;
+        let changed = page.items.iter().filter(|task| work.changes(task.state, task.retried_as.is_some()));
+        preview.matches += changed.count() as u64;
         preview.more = page.cursor.is_some();
         cursor = page.cursor;
         if cursor.is_none() || preview.matches >= limits::PREVIEW_MATCHES_MAX {

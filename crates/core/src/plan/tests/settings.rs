@@ -227,3 +227,28 @@ fn a_bulk_command_asked_for_twice_is_started_once() {
     assert_eq!(shelf.run(&start(NOON + MINUTE)).unwrap(), first);
     assert!(shelf.last.is_none());
 }
+
+/// R21: what a bulk command would change is what its plans change, phase by phase, so that a preview tells the truth.
+#[test]
+fn what_a_bulk_command_would_change_is_what_it_changes() {
+    let all = TaskFilter::all(spec("x").namespace);
+    for phase in Phase::ALL {
+        let in_phase = || {
+            let mut shelf = Shelf::default();
+            let mut task = Arc::unwrap_or_clone(shelf.enqueue("a", |_| {}));
+            task.state.phase = phase;
+            shelf.put(key("a"), task.into(), OpId::from_bits(1), OpId::from_bits(1));
+            shelf.last = None;
+            shelf
+        };
+        let mut cancelled = in_phase();
+        let cancel = Event::CancelRequested { reason: ReasonCode::CancelRequested, note: None };
+        let changed = cancelled.happen("a", cancel).is_ok() && cancelled.last.is_some();
+        assert_eq!(SweepWork::Cancel(all.clone()).changes(phase, false), changed, "cancel of {phase}");
+        let mut retried = in_phase();
+        let retry = Retry { task: key("a"), new_id: TaskId::new("new").unwrap() };
+        let changed = retried.run(&retry).is_ok() && retried.last.is_some();
+        assert_eq!(SweepWork::Retry(all.clone()).changes(phase, false), changed, "retry of {phase}");
+        assert!(!SweepWork::Retry(all.clone()).changes(phase, true), "what was retried has another in its place");
+    }
+}
