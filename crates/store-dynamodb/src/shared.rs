@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) lines: Mutex<Lines>,
     pub(crate) known: Mutex<Known>,
     pub(crate) deltas: Mutex<Deltas>,
+    /// Held by the one who adds differences.
+    pub(crate) flushing: tokio::sync::Mutex<()>,
     pub(crate) foreign: Mutex<Foreign>,
     pub(crate) units: Mutex<Units>,
     taken: Mutex<Taken>,
@@ -62,6 +64,7 @@ impl Shared {
             lines: Mutex::default(),
             known: Mutex::default(),
             deltas: Mutex::default(),
+            flushing: tokio::sync::Mutex::default(),
             foreign: Mutex::default(),
             units: Mutex::default(),
             taken: Mutex::default(),
