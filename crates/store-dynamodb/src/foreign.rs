@@ -93,7 +93,7 @@ impl Shared {
     async fn hear(&self, key: &Key, found: Versioned, said: Said) -> Result<Option<Found>, StoreError> {
         let (mut found, mut said) = (found, said);
         for _ in 0..ROUNDS_MAX {
-            if said.events.is_empty() || !self.carry_out(key, &said).await? {
+            if said.events.is_empty() || !self.carry_out(&found, &said).await? {
                 break;
             }
             match self.get_said(std::slice::from_ref(key)).await?.pop().flatten() {
@@ -106,10 +106,12 @@ impl Shared {
         Ok(Some(Found { versioned: found, disputed: true }))
     }
 
-    /// Says whether something was written, by us or by somebody quicker.
-    async fn carry_out(&self, key: &Key, said: &Said) -> Result<bool, StoreError> {
+    /// Says whether something was written, by us or by somebody quicker. What was said belongs to the task as it was found: read
+    /// again, it may have been said otherwise meanwhile, and a program's COMPLETE would be overwritten by its own RUNNING.
+    async fn carry_out(&self, found: &Versioned, said: &Said) -> Result<bool, StoreError> {
+        let key = &found.key;
         let plan = Heard { task: key, events: &said.events };
-        let (id, mut view) = (self.op_id(said.at), View::default());
+        let (id, mut view) = (self.op_id(said.at), View::default().with(found.clone()));
         for _ in 0..READINGS_MAX {
             let needs = match Draft::of(&plan, id, &view, said.at, Lanes::Admit) {
                 Ok((_, Some(commit))) => {
