@@ -89,7 +89,8 @@ async fn open(config: &Config, missing: Missing) -> Result<Opened> {
     match opened {
         Ok(store) => {
             let logs = crate::serve::folder(config, &address).map(|folder| crate::serve::logs(&folder));
-            Ok((Ekiden::builder(store).build(), logs.map(|logs: FolderLogs| Arc::new(logs) as _), true))
+            let alone = !store.info().shared;
+            Ok((Ekiden::builder(store).build(), logs.map(|logs: FolderLogs| Arc::new(logs) as _), alone))
         }
         // Another process has it; if that is a server, it says where.
         Err(error) if error.code() == ReasonCode::StoreInUse => match owner(&address) {

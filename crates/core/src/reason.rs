@@ -272,6 +272,8 @@ reason_codes! {
         StoreCannot = "STORE_CANNOT",
         /// A table is there whose keys are not as documented.
         TableUnfit = "TABLE_UNFIT",
+        /// The service wants keys, and none are where they are usually kept.
+        CredentialsMissing = "CREDENTIALS_MISSING",
         /// A line of an import cannot be read, or does not belong there.
         ImportInvalid = "IMPORT_INVALID",
         /// An import ends before its end.

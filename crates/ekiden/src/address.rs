@@ -69,7 +69,7 @@ impl Address {
             Self::Local(folder) => Ok(Arc::new(local::open(folder.clone()).await?)),
             #[cfg(feature = "dynamodb")]
             Self::Dynamodb(location) => {
-                Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open(location.options()?).await?))
+                Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open(location.options()).await?))
             }
         }
     }
@@ -82,7 +82,7 @@ impl Address {
         }
         #[cfg(feature = "dynamodb")]
         if let Self::Dynamodb(location) = self {
-            return Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open_existing(location.options()?).await?));
+            return Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open_existing(location.options()).await?));
         }
         self.open().await
     }

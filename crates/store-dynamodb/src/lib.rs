@@ -8,6 +8,7 @@ mod client;
 mod codec;
 mod commit;
 mod counts;
+mod credentials;
 mod due;
 mod error;
 mod expression;
@@ -24,7 +25,8 @@ mod tables;
 mod units;
 mod url;
 
+pub use credentials::Keys;
 pub use open::Options;
 pub use store::DynamoStore;
 pub use units::Units;
-pub use url::Location;
+pub use url::{Location, Place};

@@ -10,7 +10,7 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{Hint, StoreError};
+use ekiden_store::{Hint, Others, StoreError};
 use tokio::sync::broadcast;
 
 use crate::counts::Deltas;
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     /// How many parts a new line of ready tasks has.
     pub(crate) shards: u32,
+    /// What is known of other programs without looking.
+    pub(crate) others: Others,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) hints: broadcast::Sender<Hint>,
     pub(crate) lines: Mutex<Lines>,
@@ -54,11 +56,12 @@ struct Taken {
 }
 
 impl Shared {
-    pub(crate) fn new(client: Client, names: Names, shards: u32) -> Self {
+    pub(crate) fn new(client: Client, names: Names, shards: u32, others: Others) -> Self {
         Self {
             client,
             names,
             shards: shards.max(1),
+            others,
             clock: Box::new(SystemClock),
             hints: broadcast::channel(HINTS_KEPT).0,
             lines: Mutex::default(),

@@ -88,6 +88,7 @@ impl Store for DynamoStore {
             durable: "everything that DynamoDB has acknowledged",
             shared: true,
             exact_index: false,
+            others: self.shared.others,
         }
     }
 

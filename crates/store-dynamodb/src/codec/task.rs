@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::Bytes;
-use ekiden_core::index::{DueIndex, Index};
+use ekiden_core::index::{DueIndex, Index, is_with_others};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::task::{Spec, State, Task};
 
@@ -100,6 +100,7 @@ fn put_entries(task: &Task, index: &Index, shards: u32, encoded: &mut Encoded) {
             let shard = places::shard_of(&spec.id, shards);
             (places::ready(namespace, pool, kind, shard), places::claim_order(ready.rank, spec))
         })
+        .or_else(|| is_with_others(task).then(|| (places::with_others(namespace), created.clone())))
         .or_else(|| holder.map(|holder| (places::held(namespace, holder), created.clone())));
     let mut listed = None;
     for due in &index.due {

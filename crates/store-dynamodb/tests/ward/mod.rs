@@ -181,6 +181,20 @@ impl Bench {
         update.expression_attribute_values(":me", text("their-runner")).send().await.is_ok()
     }
 
+    /// The foreign program answers a question as documented: it appends the answer and writes RUNNING.
+    pub(crate) async fn foreign_answer(&self, namespace: &str, id: &str, content: &str) {
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let entry = [("role", "user"), ("content", content), ("timestamp", "2026-11-15T12:00:00Z")];
+        let entry = entry.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
+        let update = self.foreign.update_item().table_name(self.queue());
+        let update = update.key("namespace", text(namespace)).key("task_id", text(id));
+        let update = update.update_expression("SET #s = :to, conversation_history = :c");
+        let update =
+            update.expression_attribute_names("#s", "status").expression_attribute_values(":to", text("RUNNING"));
+        let history = AttributeValue::L(vec![AttributeValue::M(entry)]);
+        update.expression_attribute_values(":c", history).send().await.unwrap();
+    }
+
     /// What the foreign program reads: all texts of an item.
     pub(crate) async fn foreign_get(&self, namespace: &str, id: &str) -> Words {
         let text = |text: &str| AttributeValue::S(text.to_owned());
