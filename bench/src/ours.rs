@@ -280,7 +280,9 @@ pub struct Steps {
 impl Steps {
     /// Tasks of one pool and one kind.
     pub fn of(store: Arc<dyn Store>, pool: &str, kind: &str) -> Outcome<Self> {
-        Ok(Self { bed: Bed::of(store, pool, kind)?, entropy: Entropy::from_system(), made: 0 })
+        // Nothing is kept for a while only, as in a shared table unless somebody asks for it: that would be one more entry.
+        let bed = Bed { policy: Profile::DynamoOther.settings().policy, ..Bed::of(store, pool, kind)? };
+        Ok(Self { bed, entropy: Entropy::from_system(), made: 0 })
     }
 
     /// Hands a task in.

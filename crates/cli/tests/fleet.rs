@@ -65,7 +65,8 @@ impl Fleet {
         let mut arguments = vec!["--url", &self.url, "work", "--name", name, "--lease", &lease];
         arguments.extend(more);
         arguments.extend(["--kind", "job", "--kind", "prompt", "--shell", "--exec", line]);
-        let mut runner = Running::spawn(running::command(&arguments).current_dir(self.path()).env("TMPDIR", self.path()));
+        let mut runner =
+            Running::spawn(running::command(&arguments).current_dir(self.path()).env("TMPDIR", self.path()));
         runner.wait_for("Working for");
         runner
     }
@@ -236,9 +237,8 @@ async fn a_cancelled_command_is_gone_within_two_seconds_whoever_wrote_it() {
         } else {
             fleet.client.cancel(&id).await.unwrap();
         }
-        let gone = tokio::task::block_in_place(|| {
-            trees::until(Duration::from_secs(2), || trees::living(&word).is_empty())
-        });
+        let gone =
+            tokio::task::block_in_place(|| trees::until(Duration::from_secs(2), || trees::living(&word).is_empty()));
         assert!(gone.is_some(), "foreign: {foreign}, survivors {:?}", trees::living(&word));
         let record = fleet.until(&id, |record| record.recent[0].outcome.is_some()).await;
         assert_eq!(record.state, TaskState::Cancelled);

@@ -24,8 +24,9 @@ use crate::foreign::Found;
 use crate::shared::Shared;
 use crate::tables::PLACE_INDEX;
 
-/// 4 entries more than a claim wants: some at the head are often gone before it comes to them.
-const HEADS_SPARE: usize = 4;
+/// 15 entries more than a claim wants: those at the head are often gone before it comes to them, or about to be taken by
+/// another claim of this process. So many still cost half a read unit.
+const HEADS_SPARE: usize = 15;
 
 /// 64 entries that one look at a line asks for at most.
 const HEADS_MAX: usize = 64;
@@ -162,10 +163,14 @@ impl Shared {
             if candidates.is_empty() {
                 break;
             }
-            let keys: Vec<Key> = candidates.iter().map(|(_, key)| key.clone()).collect();
-            let found = self.look(&keys).await?;
-            *visited += keys.len();
-            for ((line, _), found) in candidates.into_iter().zip(found) {
+            // Claims that fight for the same head lose most of their writes.
+            let (candidates, reserved) = self.reserve(candidates);
+            if candidates.is_empty() {
+                continue;
+            }
+            let found = self.look(reserved.keys()).await?;
+            *visited += candidates.len();
+            for (line, found) in candidates.into_iter().zip(found) {
                 let Some(line) = asked.get_mut(line) else { continue };
                 let (Some(room), Some(pool)) = (rooms.get_mut(line.pool), claim.pools.get(line.pool)) else { continue };
                 if *room == 0 {

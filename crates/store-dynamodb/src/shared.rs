@@ -1,6 +1,6 @@
 //! What all parts of the store share: the client, the names of tables, and what one process remembers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -44,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) foreign: Mutex<Foreign>,
     pub(crate) units: Mutex<Units>,
     taken: Mutex<Taken>,
+    reserved: Mutex<HashSet<Key>>,
     entropy: Mutex<Entropy>,
     closed: AtomicBool,
 }
@@ -55,7 +56,35 @@ struct Taken {
     order: VecDeque<OpId>,
 }
 
+/// Tasks that one claim is about to take, which other claims of this process leave alone; until this is dropped.
+pub(crate) struct Reserved<'a> {
+    all: &'a Mutex<HashSet<Key>>,
+    keys: Vec<Key>,
+}
+
+impl Reserved<'_> {
+    pub(crate) fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(self.all);
+        for key in &self.keys {
+            all.remove(key);
+        }
+    }
+}
+
 impl Shared {
+    /// Reserves those that nobody else has reserved, and gives what came with them in the same order.
+    pub(crate) fn reserve<T>(&self, wanted: Vec<(T, Key)>) -> (Vec<T>, Reserved<'_>) {
+        let mut all = lock(&self.reserved);
+        let (with, keys) = wanted.into_iter().filter(|(_, key)| all.insert(key.clone())).unzip();
+        (with, Reserved { all: &self.reserved, keys })
+    }
+
     pub(crate) fn new(client: Client, names: Names, shards: u32, others: Others) -> Self {
         Self {
             client,
@@ -71,6 +100,7 @@ impl Shared {
             foreign: Mutex::default(),
             units: Mutex::default(),
             taken: Mutex::default(),
+            reserved: Mutex::default(),
             entropy: Mutex::new(Entropy::from_system()),
             closed: AtomicBool::new(false),
         }

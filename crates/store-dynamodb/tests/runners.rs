@@ -89,15 +89,14 @@ async fn a_runner_beats_with_every_poll_and_says_goodbye() {
     let (started, mut starts) = mpsc::unbounded_channel();
     let gate = Arc::new(Semaphore::new(0));
     let (stop, open) = (CancellationToken::new(), gate.clone());
-    let runner = Runner::builder(&client).name("ours").project_root("/our/project").handler(
-        move |task: Prompt, _: Context| {
+    let runner =
+        Runner::builder(&client).name("ours").project_root("/our/project").handler(move |task: Prompt, _: Context| {
             let (started, gate) = (started.clone(), open.clone());
             async move {
                 started.send(task.prompt).unwrap();
                 gate.acquire().await.unwrap().forget();
             }
-        },
-    );
+        });
     let runs = tokio::spawn({
         let stop = stop.clone();
         async move { runner.run_until(stop.cancelled()).await }
@@ -342,10 +341,8 @@ async fn what_others_did_is_found_without_anybody_reading_it() {
         async move { runner.run_until(stop.cancelled()).await }
     });
     let status = async |id: &str| word(&bench, id, "status").await.unwrap();
-    eventually("the question", LIMIT, async || {
-        (status(asks.id.as_str()).await == "AWAITING_RESPONSE").then_some(())
-    })
-    .await;
+    eventually("the question", LIMIT, async || (status(asks.id.as_str()).await == "AWAITING_RESPONSE").then_some(()))
+        .await;
     bench.foreign_answer("n", asks.id.as_str(), "the blue one").await;
     assert!(bench.foreign_set("n", theirs.id.as_str(), "RUNNING", "COMPLETE").await);
     let mut heard = BTreeSet::new();
