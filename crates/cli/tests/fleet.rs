@@ -65,7 +65,8 @@ impl Fleet {
         let mut arguments = vec!["--url", &self.url, "work", "--name", name, "--lease", &lease];
         arguments.extend(more);
         arguments.extend(["--kind", "job", "--kind", "prompt", "--shell", "--exec", line]);
-        let mut runner = Running::spawn(running::command(&arguments).current_dir(self.path()).env("TMPDIR", self.path()));
+        let mut runner =
+            Running::spawn(running::command(&arguments).current_dir(self.path()).env("TMPDIR", self.path()));
         runner.wait_for("Working for");
         runner
     }
@@ -75,8 +76,8 @@ impl Fleet {
         let arguments = ["--url", &self.url, "serve", "--listen", "127.0.0.1:0"];
         let mut server = Running::start_in(self.path(), &arguments);
         server.wait_for("stop:");
-        let at = server.seen.find("http://").unwrap();
-        let url = server.seen.get(at..).unwrap().split_whitespace().next().unwrap().to_owned();
+        // The address of the store has one in it too, but none that begins with it.
+        let url = server.seen.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
         (server, Ekiden::connect(&url, None).await.unwrap().namespace("default").unwrap())
     }
 
@@ -236,9 +237,8 @@ async fn a_cancelled_command_is_gone_within_two_seconds_whoever_wrote_it() {
         } else {
             fleet.client.cancel(&id).await.unwrap();
         }
-        let gone = tokio::task::block_in_place(|| {
-            trees::until(Duration::from_secs(2), || trees::living(&word).is_empty())
-        });
+        let gone =
+            tokio::task::block_in_place(|| trees::until(Duration::from_secs(2), || trees::living(&word).is_empty()));
         assert!(gone.is_some(), "foreign: {foreign}, survivors {:?}", trees::living(&word));
         let record = fleet.until(&id, |record| record.recent[0].outcome.is_some()).await;
         assert_eq!(record.state, TaskState::Cancelled);
