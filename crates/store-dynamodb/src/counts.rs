@@ -51,10 +51,7 @@ impl Shared {
             let (name, value) = (words.name(at::COUNT), words.value(number(by)));
             let add = Change {
                 table: self.names.ekiden.clone(),
-                key: Item::from([
-                    (at::PK.to_owned(), text(partition(&cell.0))),
-                    (at::SK.to_owned(), text(format!("{}{SEPARATOR}{}", cell.1, cell.2))),
-                ]),
+                key: key_of(&cell),
                 effect: Effect::Update(format!("ADD {name} {value}")),
                 condition: None,
                 words,
@@ -117,4 +114,17 @@ async fn flush_while_there(store: Weak<Shared>) {
 
 fn partition(namespace: &Namespace) -> String {
     format!("{SEPARATOR}counts{SEPARATOR}{namespace}")
+}
+
+/// The namespace of a partition of counts.
+pub(crate) fn namespace_of(partition: &str) -> Option<Namespace> {
+    Namespace::new(partition.strip_prefix(&format!("{SEPARATOR}counts{SEPARATOR}"))?).ok()
+}
+
+/// The item of a number.
+pub(crate) fn key_of((namespace, pool, phase): &(Namespace, PoolName, Phase)) -> Item {
+    Item::from([
+        (at::PK.to_owned(), text(partition(namespace))),
+        (at::SK.to_owned(), text(format!("{pool}{SEPARATOR}{phase}"))),
+    ])
 }

@@ -27,9 +27,7 @@ impl Keys {
     /// The provider of such keys. What is missing is told now, not with the first request.
     pub(crate) fn provider(self) -> Result<SharedCredentialsProvider, Refusal> {
         match self {
-            Self::Any => {
-                Ok(SharedCredentialsProvider::new(Credentials::new("local", "local", None, None, "ekiden")))
-            }
+            Self::Any => Ok(SharedCredentialsProvider::new(Credentials::new("local", "local", None, None, "ekiden"))),
             Self::Usual => {
                 let usual = Usual(Box::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty())));
                 usual.load(SystemClock.now())?;

@@ -180,7 +180,9 @@ mod tests {
 
     #[test]
     fn a_location_is_written_as_it_was_read() {
-        for text in ["", "?endpoint=http://127.0.0.1:9000&shards=4", "//eu-central-1?live=true&shared=true", "?shared=true"] {
+        for text in
+            ["", "?endpoint=http://127.0.0.1:9000&shards=4", "//eu-central-1?live=true&shared=true", "?shared=true"]
+        {
             assert_eq!(text.parse::<Location>().unwrap().to_string(), text);
         }
     }

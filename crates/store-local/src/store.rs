@@ -11,8 +11,8 @@ use ekiden_core::limits;
 use ekiden_core::record::Versioned;
 use ekiden_store::shelf::Look;
 use ekiden_store::{
-    CheckDepth, CountScope, Counts, DueEntry, DueQuery, Finding, Happened, Hint, Info, Op, Others, Outcome, Page, RecordQuery,
-    Store, StoreError, TaskQuery, check_batch, check_namespaces,
+    CheckDepth, CountScope, Counts, DueEntry, DueQuery, Finding, Happened, Hint, Info, Op, Others, Outcome, Page,
+    RecordQuery, Store, StoreError, TaskQuery, check_batch, check_namespaces,
 };
 use tokio::sync::broadcast;
 

@@ -61,7 +61,12 @@ impl StoreQueue {
         Ok(waiting.into_iter().map(|entry| entry.at).find(|at| *at > now))
     }
 
-    pub(super) async fn due(&self, namespace: &Namespace, index: DueIndex, done: &mut Maintained) -> Result<Vec<DueEntry>> {
+    pub(super) async fn due(
+        &self,
+        namespace: &Namespace,
+        index: DueIndex,
+        done: &mut Maintained,
+    ) -> Result<Vec<DueEntry>> {
         let query = DueQuery { namespace: namespace.clone(), index, until: self.now(), limit: ENTRIES_A_ROUND };
         let entries = self.read(|| self.store().due(query.clone())).await?;
         done.more |= entries.len() == ENTRIES_A_ROUND;
