@@ -76,8 +76,8 @@ impl Fleet {
         let arguments = ["--url", &self.url, "serve", "--listen", "127.0.0.1:0"];
         let mut server = Running::start_in(self.path(), &arguments);
         server.wait_for("stop:");
-        let at = server.seen.find("http://").unwrap();
-        let url = server.seen.get(at..).unwrap().split_whitespace().next().unwrap().to_owned();
+        // The address of the store has one in it too, but none that begins with it.
+        let url = server.seen.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
         (server, Ekiden::connect(&url, None).await.unwrap().namespace("default").unwrap())
     }
 

@@ -273,7 +273,7 @@ impl Shared {
     ) -> Result<Written, StoreError> {
         let (key, record) = (&found.key, Record::Task(Arc::new(task)));
         let index = Index::of(key, &record);
-        let (encoded, nonce) = (codec::encode(&record, &index, key, self.shards), self.nonce());
+        let (encoded, nonce) = (codec::encode(&record, &index, key, self.parts_of(&record)), self.nonce());
         let revision = codec::revision_of(&record, &nonce, &encoded);
         let mut words = Words::default();
         let Ok(guard) = condition(key, &Expect::At(found.revision.clone()), &mut words) else {
@@ -295,7 +295,10 @@ impl Shared {
             Err(Failure::Unmet(unmet)) => {
                 // A request that was repeated below may have met its own first try.
                 let there = match unmet.found {
-                    Some(item) => codec::decode(key.clone(), &item).ok(),
+                    Some(mut item) => {
+                        self.fetch_payloads(std::iter::once(&mut item)).await?;
+                        codec::decode(key.clone(), &item).ok()
+                    }
                     // A transaction does not show what it found.
                     None => self.get_raw(std::slice::from_ref(key)).await?.pop().flatten(),
                 };

@@ -85,15 +85,12 @@ impl Shared {
         Ok(())
     }
 
-    fn addition(&self, (namespace, pool, phase): &Cell, by: i64) -> Change {
+    fn addition(&self, cell: &Cell, by: i64) -> Change {
         let mut words = Words::default();
         let (name, value) = (words.name(at::COUNT), words.value(number(by)));
         Change {
             table: self.names.ekiden.clone(),
-            key: Item::from([
-                (at::PK.to_owned(), text(partition(namespace))),
-                (at::SK.to_owned(), text(format!("{pool}{SEPARATOR}{phase}"))),
-            ]),
+            key: key_of(cell),
             effect: Effect::Update(format!("ADD {name} {value}")),
             condition: None,
             words,
@@ -144,4 +141,17 @@ async fn flush_while_there(store: Weak<Shared>) {
 
 fn partition(namespace: &Namespace) -> String {
     format!("{SEPARATOR}counts{SEPARATOR}{namespace}")
+}
+
+/// The namespace of a partition of counts.
+pub(crate) fn namespace_of(partition: &str) -> Option<Namespace> {
+    Namespace::new(partition.strip_prefix(&format!("{SEPARATOR}counts{SEPARATOR}"))?).ok()
+}
+
+/// The item of a number.
+pub(crate) fn key_of((namespace, pool, phase): &Cell) -> Item {
+    Item::from([
+        (at::PK.to_owned(), text(partition(namespace))),
+        (at::SK.to_owned(), text(format!("{pool}{SEPARATOR}{phase}"))),
+    ])
 }

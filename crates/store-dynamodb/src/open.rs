@@ -66,10 +66,17 @@ impl DynamoStore {
         Self::open_as(options, Missing::Refuse).await
     }
 
+    /// Opens whatever is there, to look at it: nothing is made, mended or refused.
+    pub async fn open_to_check(options: Options) -> Result<Self, StoreError> {
+        Self::open_as(options, Missing::Ignore).await
+    }
+
     async fn open_as(options: Options, missing: Missing) -> Result<Self, StoreError> {
         let names = Names::new(&options.table_prefix);
         let shared = Arc::new(Shared::new(client(&options)?, names, options.ready_shards, options.others));
-        shared.prepare_tables(missing).await?;
+        if missing != Missing::Ignore {
+            shared.prepare_tables(missing).await?;
+        }
         counts::flush_regularly(&shared);
         Ok(Self::over(shared))
     }

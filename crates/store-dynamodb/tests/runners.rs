@@ -355,3 +355,40 @@ async fn what_others_did_is_found_without_anybody_reading_it() {
     runs.await.unwrap().unwrap();
     assert_eq!(client.get_status(&child.id).await.unwrap().state, TaskState::Succeeded);
 }
+
+/// Q8: what a runner without work costs from beat to beat: one unit to write, and what it takes to look for work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_runner_writes_one_unit_a_beat() {
+    let bench = Bench::open().await;
+    let store = Arc::new(DynamoStore::open_existing(bench.options.clone()).await.unwrap());
+    let client = Ekiden::builder(store.clone()).build().namespace("n").unwrap();
+    let done = client.enqueue(prompt("first")).await.unwrap();
+    let stop = CancellationToken::new();
+    let runner = Runner::builder(&client).handler(async |_: Prompt, _: Context| {});
+    let runs = tokio::spawn({
+        let stop = stop.clone();
+        async move { runner.run_until(stop.cancelled()).await }
+    });
+    eventually("its line is there, and empty", LIMIT, async || {
+        (word(&bench, done.id.as_str(), "status").await.as_deref() == Some("COMPLETE")).then_some(())
+    })
+    .await;
+    let mut beats = BTreeSet::new();
+    let mut units = Vec::new();
+    eventually("eleven beats", LIMIT, async || {
+        let beat = foreign_runners(&bench, "n").await.pop()?.remove("last_heartbeat")?;
+        if beats.insert(beat) {
+            units.push(store.units());
+        }
+        (units.len() == 11).then_some(())
+    })
+    .await;
+    stop.cancel();
+    runs.await.unwrap().unwrap();
+    let (first, last) = (units[0], units[10]);
+    let (write, read) = ((last.write - first.write) / 10.0, (last.read - first.read) / 10.0);
+    println!("an idle runner, each second: {write} write units, {read} read units");
+    // Counts of the first task are added once within these beats.
+    assert!((1.0..1.5).contains(&write), "{write}");
+    assert!(read < 20.0, "{read}");
+}

@@ -88,6 +88,13 @@ impl Bench {
         Self { store, foreign, options, entropy: Mutex::new(Entropy::from_system()), _ward: ward }
     }
 
+    /// Another process on the same tables.
+    pub(crate) fn beside(other: &Self, store: DynamoStore) -> Self {
+        let [entropy, ours] = [(); 2].map(|()| Mutex::new(Entropy::from_system()));
+        let ward = Ward { endpoint: other.options.endpoint.clone(), entropy: ours };
+        Self { store, foreign: other.foreign.clone(), options: other.options.clone(), entropy, _ward: ward }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         SystemClock.now()
     }
