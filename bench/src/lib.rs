@@ -1,11 +1,12 @@
 //! Benchmarks of Ekiden beside its peers. Each program in `src/bin` measures one surface; this library is what they share.
 //!
-//! [`ours`] is the only module that knows Ekiden's library, [`peers`] the only one that knows other libraries; [`lines`] speaks
-//! to servers, ours and others'.
+//! [`ours`] is the only module that knows Ekiden's library, [`peers`] the only one that knows other libraries; [`lines`] and
+//! [`dynamodb`] speak to servers, ours and others'.
 
 pub mod apart;
 pub mod arguments;
 pub mod crowd;
+pub mod dynamodb;
 pub mod ledger;
 pub mod lines;
 pub mod machine;

@@ -45,7 +45,8 @@ fn field(text: &str, name: &str) -> Option<String> {
 /// The versions that the lock file pins, and the compiler.
 pub fn versions() -> BTreeMap<&'static str, String> {
     const LOCK: &str = include_str!("../Cargo.lock");
-    let packages = [("ekiden", "ekiden-store"), ("apalis", "apalis-core"), ("tokio", "tokio")];
+    let packages =
+        [("ekiden", "ekiden-store"), ("apalis", "apalis-core"), ("dynoxide", "dynoxide-rs"), ("tokio", "tokio")];
     let mut versions: BTreeMap<_, _> = packages
         .into_iter()
         .map(|(name, package)| (name, locked(LOCK, package).unwrap_or("unknown").to_owned()))

@@ -211,11 +211,15 @@ struct Bed {
 
 impl Bed {
     fn new(store: Arc<dyn Store>) -> Outcome<Self> {
+        Self::of(store, "bench", NO_OP)
+    }
+
+    fn of(store: Arc<dyn Store>, pool: &str, kind: &str) -> Outcome<Self> {
         Ok(Self {
             store,
             namespace: Namespace::new("default")?,
-            pool: PoolName::new("bench")?,
-            kind: Kind::new("no-op")?,
+            pool: PoolName::new(pool)?,
+            kind: Kind::new(kind)?,
             holder: RunnerId::new("bench.1")?,
             policy: Profile::Embedded.settings().policy,
         })
@@ -263,6 +267,43 @@ impl Bed {
             done?;
         }
         Ok(())
+    }
+}
+
+/// The steps of lives, one after another, to be measured one by one.
+pub struct Steps {
+    bed: Bed,
+    entropy: Entropy,
+    made: usize,
+}
+
+impl Steps {
+    /// Tasks of one pool and one kind.
+    pub fn of(store: Arc<dyn Store>, pool: &str, kind: &str) -> Outcome<Self> {
+        // Nothing is kept for a while only, as in a shared table unless somebody asks for it: that would be one more entry.
+        let bed = Bed { policy: Profile::DynamoOther.settings().policy, ..Bed::of(store, pool, kind)? };
+        Ok(Self { bed, entropy: Entropy::from_system(), made: 0 })
+    }
+
+    /// Hands a task in.
+    pub async fn enqueue(&mut self) -> Outcome<()> {
+        let now = SystemClock.now();
+        let plan = self.bed.plan(payload::of(self.made), &mut self.entropy, now);
+        self.made += 1;
+        self.bed.store.run(&plan, self.entropy.op_id(now), now).await?;
+        Ok(())
+    }
+
+    /// Claims one task, if there is one.
+    pub async fn claim(&mut self) -> Outcome<Option<Versioned>> {
+        let claim = self.bed.claim(1, &mut self.entropy);
+        Ok(self.bed.store.claim(claim).await?.tasks.pop())
+    }
+
+    /// Completes it.
+    pub async fn complete(&mut self, claimed: Versioned) -> Outcome<()> {
+        let id = self.entropy.op_id(SystemClock.now());
+        self.bed.settle(claimed, id).await
     }
 }
 

@@ -3,7 +3,9 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's command talks to its terminal")]
 
 mod bench;
+mod boto3;
 mod command;
+mod dynamodb_local;
 mod fuzzer;
 mod layers;
 mod repo;
@@ -43,6 +45,9 @@ enum Door {
         /// Let the fault rigs run for many minutes (sets EKIDEN_LONG) and keep their results in bench/results/rigs.txt
         #[arg(long)]
         long: bool,
+        /// Run only the tests of the DynamoDB store, on Amazon's DynamoDB Local, which is installed below target
+        #[arg(long, conflicts_with_all = ["replay", "long"])]
+        dynamodb_local: bool,
         /// Parts of test names, handed to nextest
         #[arg(value_name = "FILTER")]
         filters: Vec<String>,
@@ -67,7 +72,8 @@ enum Door {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().door {
         Door::Setup => setup::run(),
-        Door::Test { replay, long, filters } => {
+        Door::Test { dynamodb_local: true, filters, .. } => test::run_on_dynamodb_local(&filters),
+        Door::Test { replay, long, filters, .. } => {
             let length = if long { test::Length::Long } else { test::Length::Short };
             test::run(replay.as_deref(), length, &filters)
         }

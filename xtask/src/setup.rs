@@ -1,6 +1,7 @@
-//! `cargo xtask setup`: makes sure that the pinned toolchain, its components, the test runner, the OpenAPI fuzzer and the programs of the fault
-//! rigs are there, and installs what is not. Asks five programs for their version when all is well, so `test` can call it every time.
+//! `cargo xtask setup`: makes sure that the pinned toolchain, its components, the test runner, the OpenAPI fuzzer, the foreign program of the
+//! DynamoDB store and the programs of the fault rigs are there, and installs what is not. Asks six programs for their version when all is well, so `test` can call it every time.
 
+use crate::boto3;
 use crate::command;
 use crate::fuzzer;
 use crate::repo;
@@ -26,7 +27,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     component("clippy", &["clippy", "--version"], channel)?;
     nextest()?;
     rigs::setup()?;
-    fuzzer::setup()
+    fuzzer::setup()?;
+    boto3::setup()
 }
 
 /// The pinned version: the value of the first `channel = "…"` line.

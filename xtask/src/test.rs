@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::{self, cargo};
 use crate::report::Failure;
-use crate::{layers, repo, rigs, setup, tidy};
+use crate::{dynamodb_local, layers, repo, rigs, setup, tidy};
 
 /// Randomized tests carry this word in their path, so that `--replay` finds them all.
 const RANDOM_TESTS: &str = "test(random)";
@@ -40,6 +40,23 @@ pub(crate) fn run(replay: Option<&str>, length: Length, filters: &[String]) -> R
         summary.step("results", || command::output(command::at_root("cat", &[RESULTS])).map(|text| print!("{text}")));
     }
     summary.conclude(std::env::var_os("CI").is_some())
+}
+
+/// The tests of the DynamoDB store on Amazon's own emulator, which is stricter in places than the server that they start.
+pub(crate) fn run_on_dynamodb_local(filters: &[String]) -> Result<(), Failure> {
+    let mut summary = Summary::default();
+    summary.step("setup", setup::run);
+    summary.step("nextest", || {
+        let server = dynamodb_local::Server::start()?;
+        command::run(tests_at(&server.endpoint, filters))
+    });
+    summary.conclude(true)
+}
+
+fn tests_at(endpoint: &str, filters: &[String]) -> Command {
+    let mut nextest = cargo(&["nextest", "run", "--package", "ekiden-store-dynamodb"]);
+    nextest.args(filters).env("EKIDEN_DYNAMODB_ENDPOINT", endpoint);
+    nextest
 }
 
 /// Tests of so much length, in all crates.
@@ -167,6 +184,18 @@ mod tests {
         assert_eq!(arguments, ["nextest", "run", "--workspace", "-E", "test(random)", "memory"]);
         assert!(nextest.get_envs().any(|(key, value)| key == "EKIDEN_SEED" && value.is_some_and(|seed| seed == "42")));
     }
+
+    #[test]
+    fn tests_on_dynamodb_local_go_to_its_endpoint_and_keep_to_its_store() {
+        let nextest = tests_at("http://127.0.0.1:8000", &["foreign".to_owned()]);
+        let arguments: Vec<_> = nextest.get_args().map(|argument| argument.to_string_lossy()).collect();
+        assert_eq!(arguments, ["nextest", "run", "--package", "ekiden-store-dynamodb", "foreign"]);
+        let at = |key: &std::ffi::OsStr| key == "EKIDEN_DYNAMODB_ENDPOINT";
+        assert!(
+            nextest.get_envs().any(|(key, value)| at(key) && value.is_some_and(|at| at == "http://127.0.0.1:8000"))
+        );
+    }
+
     #[test]
     fn a_long_run_says_so_to_the_rigs_and_gives_them_time() {
         let named =

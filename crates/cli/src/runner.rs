@@ -52,8 +52,7 @@ impl Shown {
     fn new(runner: Runner, now: Timestamp, lang: Lang) -> Self {
         let state = match runner.status {
             RunnerStatus::Running if runner.is_alive(now) => lang.pick("alive", "稼働中"),
-            RunnerStatus::Running => lang.pick("silent", "応答なし"),
-            RunnerStatus::Stopped => lang.pick("stopped", "停止"),
+            RunnerStatus::Running | RunnerStatus::Stopped => lang.pick("stopped", "停止"),
             RunnerStatus::Dead { .. } => lang.pick("dead", "消失"),
         };
         Self { runner: runner.into(), state }

@@ -42,6 +42,16 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         skip_existing: bool,
     },
+    /// Make the store, or what it lacks: a folder, or tables and their indexes. One that is whole stays as it is.
+    Init {
+        /// The store, such as dynamodb: or local:./data
+        url: String,
+    },
+    /// Count the tasks of a shared store anew, slowly, and repair numbers that drifted.
+    Recount {
+        /// The store, such as dynamodb:
+        url: String,
+    },
     /// Look for damage. One line a finding on stdout, and exit code 1 if there is any.
     Check {
         /// The store, such as local:./data
@@ -78,6 +88,8 @@ pub(crate) fn run(command: StoreCommand, lang: Lang) -> Outcome<ExitCode> {
                 let depth = if full { CheckDepth::Full } else { CheckDepth::Quick };
                 run_check(&url.parse()?, depth, lang).await
             }
+            StoreCommand::Init { url } => run_init(&url.parse()?, lang).await,
+            StoreCommand::Recount { url } => run_recount(&url.parse()?, lang).await,
             StoreCommand::Compact { url } => run_compact(&url.parse()?, lang).await,
             StoreCommand::Backup { url, dir } => run_backup(&url.parse()?, dir, lang).await,
         }
@@ -140,8 +152,31 @@ async fn run_import(to: &Address, file: &Path, existing: Existing, lang: Lang) -
     Ok(ExitCode::SUCCESS)
 }
 
+async fn run_init(address: &Address, lang: Lang) -> Outcome<ExitCode> {
+    let bar = Bar::start(lang.pick("making", "作成中"));
+    let store = address.open().await?;
+    drop(bar);
+    store.close().await.map_err(ekiden::Error::from)?;
+    say(&match lang {
+        Lang::En => format!("Ready: {address}"),
+        Lang::Ja => format!("準備できました: {address}"),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run_recount(address: &Address, lang: Lang) -> Outcome<ExitCode> {
+    let bar = Bar::start(lang.pick("counting", "集計中"));
+    let repaired = address.recount().await?;
+    drop(bar);
+    say(&match lang {
+        Lang::En => format!("Counted. Numbers that were wrong and are repaired: {repaired}"),
+        Lang::Ja => format!("集計しました。修正した件数: {repaired}"),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn run_check(address: &Address, depth: CheckDepth, lang: Lang) -> Outcome<ExitCode> {
-    let store = address.open_existing().await?;
+    let store = address.open_to_check().await?;
     let bar = Bar::start(lang.pick("checking", "検査中"));
     let findings = store.check(depth).await.map_err(ekiden::Error::from)?;
     drop(bar);

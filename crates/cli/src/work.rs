@@ -66,6 +66,12 @@ pub(crate) struct Work {
     /// The runner's name
     #[arg(long, default_value = "work")]
     name: String,
+    /// How often it looks when nothing wakes it; the pool's setting by default
+    #[arg(long, value_name = "TIME", value_parser = handlers::duration)]
+    poll: Option<Duration>,
+    /// How long it may be silent before others take its tasks; the pool's setting by default
+    #[arg(long, value_name = "TIME", value_parser = handlers::duration)]
+    lease: Option<Duration>,
     #[command(flatten)]
     limits: Limits,
     /// Let a shell run the text of --exec
@@ -181,6 +187,15 @@ fn runner(wish: Work, reached: &Reached) -> Outcome<Runner> {
     }
     if let Some(tasks) = wish.concurrency {
         builder = builder.concurrency(tasks);
+    }
+    if let Some(poll) = wish.poll {
+        builder = builder.poll(poll);
+    }
+    if let Some(lease) = wish.lease {
+        builder = builder.lease(lease);
+    }
+    if let Ok(folder) = std::env::current_dir() {
+        builder = builder.project_root(folder.to_string_lossy());
     }
     for (kind, recipe) in recipes(wish)? {
         let handler = recipe.handler(&kind, reached.logs.clone()).map_err(ekiden::Error::from)?;

@@ -123,6 +123,13 @@ impl Index {
     }
 }
 
+/// Whether only another program can bring a task further, without a word to us: one that it runs, or one whose question it may
+/// answer. Stores that meet such programs look at these now and then.
+pub fn is_with_others(task: &Task) -> bool {
+    let held = task.state.lease.as_ref().is_some_and(|lease| lease.until == Until::Foreign);
+    (held && task.state.phase == Phase::Running) || task.state.phase == Phase::NeedsInput
+}
+
 fn of_task(task: &Task) -> Index {
     let (State { phase, next_run_at, lease, .. }, rank) = (&task.state, task.spec.rank);
     let (ready, place) = match stand(task) {

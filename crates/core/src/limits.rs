@@ -135,6 +135,12 @@ pub const OUTPUT_LATE_MAX: Millis = Millis::from_secs(60);
 /// 100 ms: below this a lease is lost to ordinary scheduling delays.
 pub const LEASE_MIN: Millis = Millis::new(100);
 
+/// 10,000 runners of a namespace that are watched: one each on more machines than a table of DynamoDB has claims a second for.
+pub const RUNNERS_MAX: usize = 10_000;
+
+/// 1 KiB: a folder's name for people; longer ones are cut.
+pub const PROJECT_ROOT_BYTES_MAX: usize = 1024;
+
 /// 24 hours: how long an idempotency key answers with its first result.
 pub const IDEMPOTENCY_KEPT: Millis = Millis::from_days(1);
 

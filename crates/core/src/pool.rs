@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::Kind;
+use crate::id::{Kind, Namespace, RunnerId};
 use crate::limits;
 use crate::reason::{ReasonCode, Refusal};
 use crate::retry::RetryPolicy;
@@ -124,11 +124,6 @@ impl PoolSettings {
         self.poll.check("poll", limits::LEASE_MAX)?;
         self.policy.check()
     }
-
-    /// How often a runner renews its record: four beats a lease, so that three may fail.
-    pub fn beat(&self) -> Millis {
-        Millis::new(self.lease.as_u64() / 4)
-    }
 }
 
 /// Where a pool lives and what it is for, which decides its defaults.
@@ -156,7 +151,7 @@ impl Profile {
     /// The profile of a pool on the store of this name, for tasks of this kind.
     pub fn of(store: &str, kind: &Kind) -> Self {
         match store {
-            "dynamodb" if kind.as_str() == "prompt" => Self::DynamoPrompt,
+            "dynamodb" if kind.as_str() == PROMPT => Self::DynamoPrompt,
             "dynamodb" => Self::DynamoOther,
             "workspace" => Self::Workspace,
             _ => Self::Embedded,
@@ -198,6 +193,16 @@ impl Profile {
         }
     }
 
+    /// How often a runner renews its record: four times a lease, so that three may fail. On DynamoDB with every poll, as seed 000
+    /// says of runners, but never less often than four times a lease.
+    pub fn beat(self, lease: Millis, poll: Millis) -> Millis {
+        let quarter = Millis::new(lease.as_u64() / 4);
+        match self {
+            Self::DynamoPrompt | Self::DynamoOther => quarter.min(poll),
+            Self::Embedded | Self::Workspace | Self::Request | Self::Mailbox => quarter,
+        }
+    }
+
     fn retry(self) -> RetryPolicy {
         match self {
             // A message that was not acknowledged is due again at the next poll; the visibility was its wait.
@@ -207,10 +212,49 @@ impl Profile {
     }
 }
 
+/// The kind of task that programs which follow seed 000 run. They know no other.
+pub const PROMPT: &str = "prompt";
+
+/// Whether a task of this kind may be handed in to a namespace in which a runner of another program was met (Q6). Such a
+/// program would run a task of any kind as a prompt.
+pub fn admit(namespace: &Namespace, kind: &Kind, met: Option<&RunnerId>) -> Result<(), Refusal> {
+    match met {
+        Some(runner) if kind.as_str() != PROMPT => Err(Refusal::new(ReasonCode::NamespaceShared)
+            .with("namespace", namespace)
+            .with("task_type", kind)
+            .with("runner_id", runner)),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Q6: also the message says who was met.
+    #[test]
+    fn a_namespace_with_foreign_runners_takes_prompts_only() {
+        let (namespace, runner) = (Namespace::new("n").unwrap(), RunnerId::new("theirs").unwrap());
+        let [prompt, other] = [PROMPT, "mail"].map(|kind| Kind::new(kind).unwrap());
+        assert_eq!(admit(&namespace, &prompt, Some(&runner)), Ok(()));
+        assert_eq!(admit(&namespace, &other, None), Ok(()));
+        let refusal = admit(&namespace, &other, Some(&runner)).unwrap_err();
+        assert_eq!(refusal.code, ReasonCode::NamespaceShared);
+        assert!(refusal.to_string().contains("theirs"), "{refusal}");
+    }
+
+    /// Q8: with every poll on DynamoDB, four times a lease elsewhere.
+    #[test]
+    fn beats_come_with_every_poll_on_dynamodb() {
+        let beat = |profile: Profile| profile.beat(profile.settings().lease, profile.settings().poll);
+        assert_eq!(beat(Profile::Embedded), Millis::new(7_500), "heartbeat at lease / 4");
+        assert_eq!(beat(Profile::DynamoPrompt), Millis::from_secs(1));
+        assert_eq!(beat(Profile::DynamoOther), Millis::from_secs(1));
+        let rare = Profile::DynamoOther.beat(Millis::from_secs(2), Millis::from_secs(60));
+        assert_eq!(rare, Millis::new(500), "a lease is kept, however rarely somebody polls");
+    }
+
+    /// Q8: one task at a time, one attempt for prompts and five for others, two minutes of silence, nothing is purged.
     #[test]
     fn profiles_have_the_documented_defaults() {
         let table: Vec<_> = Profile::ALL
@@ -234,7 +278,9 @@ mod tests {
             ]
         );
         assert_eq!(Profile::Embedded.settings().policy.keep_dead, Keep::Forever, "dead tasks are kept");
-        assert_eq!(Profile::Embedded.settings().beat(), Millis::new(7_500), "heartbeat at lease / 4");
+        for dynamo in [Profile::DynamoPrompt, Profile::DynamoOther] {
+            assert_eq!(dynamo.settings().concurrency, Concurrency::Fixed(1), "one task at a time");
+        }
         assert_eq!(Profile::Mailbox.settings().policy.crashes_max, None, "no poison limit in mailboxes");
         assert_eq!(Profile::DynamoPrompt.settings().poll, Millis::from_secs(1));
         assert_eq!(Profile::Workspace.settings().running_max, Some(1));

@@ -272,6 +272,22 @@ reason_codes! {
         StoreCannot = "STORE_CANNOT",
         /// A table is there whose keys are not as documented.
         TableUnfit = "TABLE_UNFIT",
+        /// The service wants keys, and none are where they are usually kept.
+        CredentialsMissing = "CREDENTIALS_MISSING",
+        /// A table of an older layout is there, and nothing reads it.
+        TableOld = "TABLE_OLD",
+        /// A table lacks an index.
+        IndexMissing = "INDEX_MISSING",
+        /// Numbers of tasks by state are not what is there.
+        CountsDrifted = "COUNTS_DRIFTED",
+        /// A line of tasks takes more than one part of it can.
+        LineHot = "LINE_HOT",
+        /// Clocks of machines disagree.
+        ClockSkewed = "CLOCK_SKEWED",
+        /// A task is with a runner of another program that is silent.
+        ForeignRunnerSilent = "FOREIGN_RUNNER_SILENT",
+        /// A payload belongs to no task.
+        PayloadOrphaned = "PAYLOAD_ORPHANED",
         /// A line of an import cannot be read, or does not belong there.
         ImportInvalid = "IMPORT_INVALID",
         /// An import ends before its end.

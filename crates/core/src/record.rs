@@ -189,3 +189,10 @@ pub struct Versioned {
     /// The commit or claim that wrote it last.
     pub last: OpId,
 }
+
+impl Versioned {
+    /// Whether another program made it: no op of ours has the number zero.
+    pub fn is_foreign(&self) -> bool {
+        self.created_by.as_bits() == 0
+    }
+}

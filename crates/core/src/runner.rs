@@ -121,6 +121,14 @@ impl Runner {
         self.status == RunnerStatus::Running && now.since(self.last_heartbeat) < self.lease
     }
 
+    /// The record as people see it (Q9): who has been silent for a lease is reported as stopped, whatever it said last.
+    pub fn reported(self, now: Timestamp) -> Self {
+        match self.status {
+            RunnerStatus::Running if !self.is_alive(now) => Self { status: RunnerStatus::Stopped, ..self },
+            _ => self,
+        }
+    }
+
     /// Whether it may claim: its last acknowledged beat is younger than half a lease.
     pub fn may_claim(&self, now: Timestamp) -> bool {
         self.status == RunnerStatus::Running && now.since(self.last_heartbeat).as_u64() < self.lease.as_u64() / 2
@@ -167,6 +175,15 @@ mod tests {
         assert!(!stopped.is_alive(at(2_000)));
         assert_eq!(stopped.beat(at(2_001)).unwrap_err().code, ReasonCode::RunnerDead, "a late beat revives nobody");
         assert_eq!(stopped.stop(at(2_001)).unwrap(), stopped);
+    }
+
+    /// Q9: everywhere the same word.
+    #[test]
+    fn who_is_silent_for_a_lease_is_reported_as_stopped() {
+        assert_eq!(runner().reported(at(120_999)).status, RunnerStatus::Running);
+        assert_eq!(runner().reported(at(121_000)).status, RunnerStatus::Stopped);
+        let dead = runner().declare_dead(Silence::ByClock, at(121_000)).unwrap();
+        assert_eq!(dead.clone().reported(at(999_999)), dead);
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Address {
             Self::Local(folder) => Ok(Arc::new(local::open(folder.clone()).await?)),
             #[cfg(feature = "dynamodb")]
             Self::Dynamodb(location) => {
-                Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open(location.options()?).await?))
+                Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open(location.options()).await?))
             }
         }
     }
@@ -82,9 +82,34 @@ impl Address {
         }
         #[cfg(feature = "dynamodb")]
         if let Self::Dynamodb(location) = self {
-            return Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open_existing(location.options()?).await?));
+            return Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open_existing(location.options()).await?));
         }
         self.open().await
+    }
+}
+
+#[cfg(feature = "dynamodb")]
+impl Address {
+    /// Opens what is there as it is, to look for what is wrong: nothing is made or mended.
+    pub async fn open_to_check(&self) -> Result<Arc<dyn Store>> {
+        match self {
+            Self::Dynamodb(location) => {
+                Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open_to_check(location.options()).await?))
+            }
+            _ => self.open_existing().await,
+        }
+    }
+
+    /// Counts all tasks of a shared store anew, slowly, and repairs numbers that drifted. Says how many did. Stores of one process
+    /// count exactly, and need none of it.
+    pub async fn recount(&self) -> Result<u64> {
+        let Self::Dynamodb(location) = self else {
+            return Err(Refusal::new(ReasonCode::StoreCannot).with("url", self).into());
+        };
+        let store = ekiden_store_dynamodb::DynamoStore::open_existing(location.options()).await?;
+        let repaired = store.recount().await?;
+        store.close().await?;
+        Ok(repaired)
     }
 }
 

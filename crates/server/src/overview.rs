@@ -153,8 +153,7 @@ impl Overview {
         for runner in &chosen.runners {
             let (class, state) = match runner.status {
                 RunnerStatus::Running if runner.is_alive(self.now) => ("succeeded", self.pick("alive", "稼働中")),
-                RunnerStatus::Running => ("needs_input", self.pick("silent", "応答なし")),
-                RunnerStatus::Stopped => ("cancelled", self.pick("stopped", "停止")),
+                RunnerStatus::Running | RunnerStatus::Stopped => ("cancelled", self.pick("stopped", "停止")),
                 RunnerStatus::Dead { .. } => ("dead", self.pick("dead", "消失")),
             };
             let pools = joined(runner.pools.iter().map(PoolName::as_str));

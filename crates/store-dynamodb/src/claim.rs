@@ -24,8 +24,9 @@ use crate::foreign::Found;
 use crate::shared::Shared;
 use crate::tables::PLACE_INDEX;
 
-/// 4 entries more than a claim wants: some at the head are often gone before it comes to them.
-const HEADS_SPARE: usize = 4;
+/// 15 entries more than a claim wants: those at the head are often gone before it comes to them, or about to be taken by
+/// another claim of this process. So many still cost half a read unit.
+const HEADS_SPARE: usize = 15;
 
 /// 64 entries that one look at a line asks for at most.
 const HEADS_MAX: usize = 64;
@@ -162,10 +163,14 @@ impl Shared {
             if candidates.is_empty() {
                 break;
             }
-            let keys: Vec<Key> = candidates.iter().map(|(_, key)| key.clone()).collect();
-            let found = self.look(&keys).await?;
-            *visited += keys.len();
-            for ((line, _), found) in candidates.into_iter().zip(found) {
+            // Claims that fight for the same head lose most of their writes.
+            let (candidates, reserved) = self.reserve(candidates);
+            if candidates.is_empty() {
+                continue;
+            }
+            let found = self.look(reserved.keys()).await?;
+            *visited += candidates.len();
+            for (line, found) in candidates.into_iter().zip(found) {
                 let Some(line) = asked.get_mut(line) else { continue };
                 let (Some(room), Some(pool)) = (rooms.get_mut(line.pool), claim.pools.get(line.pool)) else { continue };
                 if *room == 0 {
@@ -268,7 +273,7 @@ impl Shared {
     ) -> Result<Written, StoreError> {
         let (key, record) = (&found.key, Record::Task(Arc::new(task)));
         let index = Index::of(key, &record);
-        let (encoded, nonce) = (codec::encode(&record, &index, key, self.shards), self.nonce());
+        let (encoded, nonce) = (codec::encode(&record, &index, key, self.parts_of(&record)), self.nonce());
         let revision = codec::revision_of(&record, &nonce, &encoded);
         let mut words = Words::default();
         let Ok(guard) = condition(key, &Expect::At(found.revision.clone()), &mut words) else {
@@ -290,7 +295,10 @@ impl Shared {
             Err(Failure::Unmet(unmet)) => {
                 // A request that was repeated below may have met its own first try.
                 let there = match unmet.found {
-                    Some(item) => codec::decode(key.clone(), &item).ok(),
+                    Some(mut item) => {
+                        self.fetch_payloads(std::iter::once(&mut item)).await?;
+                        codec::decode(key.clone(), &item).ok()
+                    }
                     // A transaction does not show what it found.
                     None => self.get_raw(std::slice::from_ref(key)).await?.pop().flatten(),
                 };

@@ -193,18 +193,24 @@ impl Shared {
                 self.cost_of_write(gone.consumed_capacity.iter());
                 Ok(gone.attributes)
             }
-            Effect::Check => self.transact_once(std::slice::from_ref(change)).await.map(|()| None),
+            Effect::Check => self.transact_once(std::slice::from_ref(change), None).await.map(|()| None),
         }
     }
 
     /// Carries out several changes, all or none.
     pub(crate) async fn transact(&self, changes: &[Change]) -> Result<(), Failure> {
-        self.patiently(|| self.transact_once(changes)).await
+        self.patiently(|| self.transact_once(changes, None)).await
     }
 
-    async fn transact_once(&self, changes: &[Change]) -> Result<(), Failure> {
+    /// The same under a name: within ten minutes DynamoDB carries out one name once.
+    pub(crate) async fn transact_as(&self, changes: &[Change], name: &str) -> Result<(), Failure> {
+        self.patiently(|| self.transact_once(changes, Some(name.to_owned()))).await
+    }
+
+    async fn transact_once(&self, changes: &[Change], name: Option<String>) -> Result<(), Failure> {
         let items = changes.iter().map(transact_item).collect();
         let send = self.client.transact_write_items().set_transact_items(Some(items));
+        let send = send.set_client_request_token(name);
         let send = send.return_consumed_capacity(ReturnConsumedCapacity::Total);
         let done = send.send().await.map_err(error::of_transaction)?;
         self.cost_of_write(done.consumed_capacity.iter().flatten());

@@ -28,6 +28,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub(crate) use revision::Guard;
+pub(crate) use task::stands_apart;
 
 use attributes as at;
 
@@ -130,6 +131,13 @@ pub(crate) fn decode(key: Key, item: &Item) -> Result<Versioned, Unreadable> {
     let revision = revision::of_item(&record, item);
     let (created_by, last) = (get_op(item, at::CREATED_BY), get_op(item, at::LAST));
     Ok(Versioned { key, record, revision, created_by, last })
+}
+
+/// The revision of an item that is gone. Its payload may stand apart, and nobody asks for it any more.
+pub(crate) fn counted(key: &Key, item: &Item) -> Option<ekiden_core::record::Revision> {
+    let mut item = item.clone();
+    item.entry(at::PAYLOAD.to_owned()).or_insert_with(|| AttributeValue::B(Blob::new(Vec::new())));
+    decode(key.clone(), &item).ok().map(|found| found.revision)
 }
 
 /// The revision that a put leaves behind.

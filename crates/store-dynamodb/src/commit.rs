@@ -10,6 +10,7 @@ use ekiden_store::{Answer, Applied, Conflict, Happened, Hint, Outcome, StoreErro
 use crate::codec::{self, Guard, Item};
 use crate::error::Failure;
 use crate::expression::{Change, Words, condition};
+use crate::payloads;
 use crate::shared::Shared;
 
 /// A commit made ready to be sent.
@@ -24,6 +25,19 @@ struct Prepared {
 impl Shared {
     pub(crate) async fn commit(&self, commit: &Commit) -> Outcome {
         self.enter(commit).await?;
+        self.store_payloads(commit).await?;
+        let to_go = self.payloads_to_go(commit).await?;
+        let outcome = self.send_until_known(commit).await;
+        match &outcome {
+            Ok(Answer::Applied(_)) => self.drop_payloads(to_go).await,
+            Ok(Answer::Conflict(_)) => self.drop_payloads(Self::new_payloads(commit)).await,
+            // What nobody knows the outcome of stays; a repetition of the commit finds it.
+            _ => {}
+        }
+        outcome
+    }
+
+    async fn send_until_known(&self, commit: &Commit) -> Outcome {
         let prepared = self.prepare(commit);
         let only_looks = matches!(commit.writes(), [Write { action: Action::Check, .. }]);
         for tries in 1.. {
@@ -72,7 +86,8 @@ impl Shared {
 
     fn prepare(&self, commit: &Commit) -> Prepared {
         let mut prepared = Prepared { changes: Vec::new(), revisions: Vec::new(), never: false };
-        for Write { key, expect, action } in commit.writes() {
+        for write in commit.writes() {
+            let Write { key, expect, action } = write;
             let (table, mut words) = (self.table(key.kind).to_owned(), Words::default());
             let guard = condition(key, expect, &mut words).unwrap_or_else(|_| {
                 prepared.never = true;
@@ -84,7 +99,8 @@ impl Shared {
                 Action::Delete => Change::delete(table, key, guard, words),
                 Action::Add(by) => Change::add(table, key, *by, &self.nonce(), commit.id(), None),
                 Action::Put(record, index) => {
-                    let (encoded, nonce) = (codec::encode(record, index, key, self.shards), self.nonce());
+                    let (mut encoded, nonce) = (codec::encode(record, index, key, self.parts_of(record)), self.nonce());
+                    payloads::refer(write, commit.id(), &mut encoded);
                     revision = Some(codec::revision_of(record, &nonce, &encoded));
                     Change::put(table, key, &encoded, &nonce, commit.id(), guard, words)
                 }
@@ -119,8 +135,8 @@ impl Shared {
             let before = match (expect, &gone) {
                 (Expect::At(revision), _) => Guard::parse(key.kind, revision).and_then(|guard| guard.counted),
                 (Expect::Any, Some(gone)) => {
-                    let gone = codec::decode(key.clone(), gone).ok();
-                    gone.and_then(|gone| Guard::parse(key.kind, &gone.revision)?.counted)
+                    let gone = codec::counted(key, gone);
+                    gone.and_then(|gone| Guard::parse(key.kind, &gone)?.counted)
                 }
                 _ => None,
             };

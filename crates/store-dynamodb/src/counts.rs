@@ -8,7 +8,7 @@ use std::time::Duration;
 use ekiden_core::id::{Namespace, PoolName};
 use ekiden_core::key::SEPARATOR;
 use ekiden_core::task::Phase;
-use ekiden_store::{CountScope, Counts, StoreError};
+use ekiden_store::{CountScope, Counts, Happened, StoreError};
 
 use crate::client::Range;
 use crate::codec::{Item, attributes as at, get_number, get_text, number, text};
@@ -21,8 +21,17 @@ const FLUSH_EVERY: Duration = Duration::from_secs(5);
 /// 16,384 cells of a namespace, nine a pool.
 const CELLS_MAX: usize = 16_384;
 
+/// 25 cells in one transaction: a task's move from phase to phase is two of them, and is seen whole.
+const CELLS_AT_ONCE: usize = 25;
+
+/// 4 times that additions are sent under one name before their fate is left open.
+const TRIES_MAX: u32 = 4;
+
+/// A number that is kept.
+type Cell = (Namespace, PoolName, Phase);
+
 /// What this process has not added yet.
-pub(crate) type Deltas = HashMap<(Namespace, PoolName, Phase), i64>;
+pub(crate) type Deltas = HashMap<Cell, i64>;
 
 impl Shared {
     /// A task came, went, or moved from phase to phase.
@@ -43,26 +52,16 @@ impl Shared {
         }
     }
 
-    /// Adds what was not added yet. What fails is tried again next time.
+    /// Adds what was not added yet, one flush at a time: whoever counts meanwhile waits for it. What fails is tried again next
+    /// time.
     pub(crate) async fn flush_counts(&self) -> Result<(), StoreError> {
-        let mut left: Vec<_> = lock(&self.deltas).drain().filter(|(_, by)| *by != 0).collect();
-        while let Some((cell, by)) = left.pop() {
-            let mut words = Words::default();
-            let (name, value) = (words.name(at::COUNT), words.value(number(by)));
-            let add = Change {
-                table: self.names.ekiden.clone(),
-                key: Item::from([
-                    (at::PK.to_owned(), text(partition(&cell.0))),
-                    (at::SK.to_owned(), text(format!("{}{SEPARATOR}{}", cell.1, cell.2))),
-                ]),
-                effect: Effect::Update(format!("ADD {name} {value}")),
-                condition: None,
-                words,
-            };
-            if let Err(failure) = self.change(&add).await {
-                let error = StoreError::from(failure);
+        let _alone = self.flushing.lock().await;
+        let mut left: Vec<(Cell, i64)> = lock(&self.deltas).drain().filter(|(_, by)| *by != 0).collect();
+        while !left.is_empty() {
+            let batch = left.split_off(left.len().saturating_sub(CELLS_AT_ONCE));
+            if let Err(error) = self.add_counts(&batch).await {
                 // One that may have arrived is not sent again: better one too few than one too many for ever.
-                let again = (error.happened == ekiden_store::Happened::NotApplied).then_some((cell, by));
+                let again = if error.happened == Happened::NotApplied { batch } else { Vec::new() };
                 let mut deltas = lock(&self.deltas);
                 for (cell, by) in left.into_iter().chain(again) {
                     *deltas.entry(cell).or_default() += by;
@@ -71,6 +70,31 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Adds some differences, all or none, once: a plain update that is sent again after a lost reply would add twice.
+    async fn add_counts(&self, batch: &[(Cell, i64)]) -> Result<(), StoreError> {
+        let changes: Vec<Change> = batch.iter().map(|(cell, by)| self.addition(cell, *by)).collect();
+        let name = self.nonce();
+        for tries in 1.. {
+            match self.transact_as(&changes, &name).await.map_err(StoreError::from) {
+                Err(error) if error.happened == Happened::Unknown && tries < TRIES_MAX => self.pause(tries).await,
+                other => return other,
+            }
+        }
+        Ok(())
+    }
+
+    fn addition(&self, cell: &Cell, by: i64) -> Change {
+        let mut words = Words::default();
+        let (name, value) = (words.name(at::COUNT), words.value(number(by)));
+        Change {
+            table: self.names.ekiden.clone(),
+            key: key_of(cell),
+            effect: Effect::Update(format!("ADD {name} {value}")),
+            condition: None,
+            words,
+        }
     }
 
     /// The counts of a scope, with all that this process knows.
@@ -117,4 +141,17 @@ async fn flush_while_there(store: Weak<Shared>) {
 
 fn partition(namespace: &Namespace) -> String {
     format!("{SEPARATOR}counts{SEPARATOR}{namespace}")
+}
+
+/// The namespace of a partition of counts.
+pub(crate) fn namespace_of(partition: &str) -> Option<Namespace> {
+    Namespace::new(partition.strip_prefix(&format!("{SEPARATOR}counts{SEPARATOR}"))?).ok()
+}
+
+/// The item of a number.
+pub(crate) fn key_of((namespace, pool, phase): &Cell) -> Item {
+    Item::from([
+        (at::PK.to_owned(), text(partition(namespace))),
+        (at::SK.to_owned(), text(format!("{pool}{SEPARATOR}{phase}"))),
+    ])
 }

@@ -35,7 +35,7 @@ impl Shared {
                 both
             }
             DueIndex::Runner => self.due_runners(query).await?,
-            DueIndex::Foreign => Vec::new(),
+            DueIndex::Foreign => self.changed_by_others(query).await?,
         };
         entries.sort_by(|one, other| {
             (one.at, one.key.kind, &one.key.name).cmp(&(other.at, other.key.kind, &other.key.name))

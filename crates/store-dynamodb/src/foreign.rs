@@ -2,6 +2,7 @@
 //! decides what it means, and a guarded write makes it so. What they put is adopted by a look beside each claim.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use ekiden_core::claim::{Claim, Kinds};
 use ekiden_core::commit::{Commit, Expect, Write};
@@ -9,15 +10,16 @@ use ekiden_core::event::Event;
 use ekiden_core::id::{Namespace, RunnerId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::plan::{Draft, Lanes, Need, Plan, Stop, View};
+use ekiden_core::pool::PROMPT;
 use ekiden_core::record::Versioned;
 use ekiden_core::time::{Millis, Timestamp};
-use ekiden_store::{Answer, RecordQuery, StoreError};
+use ekiden_store::{Answer, DueEntry, DueQuery, RecordQuery, StoreError};
 
 use crate::client::Range;
 use crate::codec::said::Said;
-use crate::codec::{self, Item, attributes as at, text};
+use crate::codec::{self, Item, attributes as at, get_text, places, text};
 use crate::shared::{Shared, lock};
-use crate::tables::STATUS_INDEX;
+use crate::tables::{PLACE_INDEX, STATUS_INDEX};
 
 /// 25 items that one look for foreign items reads: some read units a poll, and a queue of thousands is adopted in minutes.
 const ADOPT_ITEMS: usize = 25;
@@ -28,13 +30,17 @@ const YOUNG: Millis = Millis::from_secs(300);
 /// 4 rounds of hearing one task: each is a change that another program made meanwhile.
 const ROUNDS_MAX: usize = 4;
 
+/// Five seconds between two looks at what only other programs bring further: an answer to a question waits no longer.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// 100 tasks a look: as many as one batched read takes.
+const ROUND_ITEMS: usize = 100;
+
 /// 16 readings for one plan: a task, its lane, its unique key, its children.
 const READINGS_MAX: usize = 16;
 
-/// The pool and the kind of what other programs put.
+/// The pool of what other programs put.
 const POOL: &str = "default";
-/// See [`POOL`].
-const KIND: &str = "prompt";
 
 /// A record as read, with what another program said of it and core did not accept.
 pub(crate) struct Found {
@@ -51,6 +57,8 @@ pub(crate) struct Foreign {
     old_next: bool,
     /// What runners hold by claims of this process.
     held: HashMap<(Namespace, RunnerId), HashSet<Key>>,
+    /// When a namespace's tasks that are with others are looked at next, and behind which.
+    rounds: HashMap<Namespace, (Duration, Option<String>)>,
 }
 
 /// Events that another program reported, one after the other.
@@ -93,7 +101,7 @@ impl Shared {
     async fn hear(&self, key: &Key, found: Versioned, said: Said) -> Result<Option<Found>, StoreError> {
         let (mut found, mut said) = (found, said);
         for _ in 0..ROUNDS_MAX {
-            if said.events.is_empty() || !self.carry_out(key, &said).await? {
+            if said.events.is_empty() || !self.carry_out(&found, &said).await? {
                 break;
             }
             match self.get_said(std::slice::from_ref(key)).await?.pop().flatten() {
@@ -106,10 +114,12 @@ impl Shared {
         Ok(Some(Found { versioned: found, disputed: true }))
     }
 
-    /// Says whether something was written, by us or by somebody quicker.
-    async fn carry_out(&self, key: &Key, said: &Said) -> Result<bool, StoreError> {
+    /// Says whether something was written, by us or by somebody quicker. What was said belongs to the task as it was found: read
+    /// again, it may have been said otherwise meanwhile, and a program's COMPLETE would be overwritten by its own RUNNING.
+    async fn carry_out(&self, found: &Versioned, said: &Said) -> Result<bool, StoreError> {
+        let key = &found.key;
         let plan = Heard { task: key, events: &said.events };
-        let (id, mut view) = (self.op_id(said.at), View::default());
+        let (id, mut view) = (self.op_id(said.at), View::default().with(found.clone()));
         for _ in 0..READINGS_MAX {
             let needs = match Draft::of(&plan, id, &view, said.at, Lanes::Admit) {
                 Ok((_, Some(commit))) => {
@@ -150,7 +160,7 @@ impl Shared {
     pub(crate) async fn adopt(&self, claim: &Claim) {
         let wants = match &claim.kinds {
             Kinds::Any => true,
-            Kinds::Only(kinds) => kinds.iter().any(|kind| kind.as_str() == KIND),
+            Kinds::Only(kinds) => kinds.iter().any(|kind| kind.as_str() == PROMPT),
         };
         let mut namespaces: Vec<&Namespace> =
             claim.pools.iter().filter(|pool| pool.pool.as_str() == POOL).map(|pool| &pool.namespace).collect();
@@ -225,12 +235,60 @@ impl Shared {
     pub(crate) async fn hear_of_held(&self, namespace: &Namespace, prefix: &str) -> Result<(), StoreError> {
         let runner = prefix.strip_suffix(ekiden_core::key::SEPARATOR).and_then(|name| RunnerId::new(name).ok());
         let Some(runner) = runner else { return Ok(()) };
-        let held = lock(&self.foreign).held.get(&(namespace.clone(), runner)).cloned();
-        let keys: Vec<Key> = held.into_iter().flatten().take(ekiden_core::limits::GET_KEYS_MAX).collect();
+        let held = lock(&self.foreign).held.get(&(namespace.clone(), runner.clone())).cloned();
+        let keys: Vec<Key> = match held {
+            Some(held) => held.into_iter().take(ekiden_core::limits::GET_KEYS_MAX).collect(),
+            // Its claims went through another process, or through this one before it was started anew.
+            None => self.keys_in(places::held(namespace, &runner)).await?,
+        };
         if !keys.is_empty() {
             self.look(&keys).await?;
         }
         Ok(())
+    }
+}
+
+impl Shared {
+    /// Tasks that only other programs bring further, and that one of them did. A page every few seconds, in turns.
+    pub(crate) async fn changed_by_others(&self, query: &DueQuery) -> Result<Vec<DueEntry>, StoreError> {
+        let (namespace, now) = (&query.namespace, self.clock.monotonic());
+        let after = {
+            let mut foreign = lock(&self.foreign);
+            let (next, after) = foreign.rounds.entry(namespace.clone()).or_default();
+            if now < *next {
+                return Ok(Vec::new());
+            }
+            *next = now + ROUND;
+            after.clone()
+        };
+        let place = places::with_others(namespace);
+        let range = Range::of(&self.names.queue, Some(PLACE_INDEX), at::PLACE, text(place));
+        let range = match &after {
+            Some(after) => range.only(at::PLACE_ORDER, ">", text(after)),
+            None => range,
+        };
+        let items = self.query(&range, ROUND_ITEMS).await?;
+        let last = items.last().filter(|_| items.len() == ROUND_ITEMS);
+        let after = last.and_then(|item| get_text(item, at::PLACE_ORDER)).map(str::to_owned);
+        if let Some(round) = lock(&self.foreign).rounds.get_mut(namespace) {
+            round.1 = after;
+        }
+        let keys: Vec<Key> = items.iter().filter_map(|item| codec::parse_key(RecordKind::Task, item)).collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self.get_said(&keys).await?.into_iter().flatten();
+        let changed = found.filter_map(|(versioned, said)| {
+            let said = said.filter(|said| !said.events.is_empty())?;
+            Some(DueEntry { key: versioned.key, at: said.at })
+        });
+        Ok(changed.collect())
+    }
+
+    async fn keys_in(&self, place: String) -> Result<Vec<Key>, StoreError> {
+        let range = Range::of(&self.names.queue, Some(PLACE_INDEX), at::PLACE, text(place));
+        let items = self.query(&range, ROUND_ITEMS).await?;
+        Ok(items.iter().filter_map(|item| codec::parse_key(RecordKind::Task, item)).collect())
     }
 }
 

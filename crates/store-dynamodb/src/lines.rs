@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ekiden_core::id::{Kind, Namespace, PoolName};
 use ekiden_core::key::SEPARATOR;
+use ekiden_core::record::Record;
 use ekiden_core::task::Spec;
 use ekiden_store::StoreError;
 
@@ -64,6 +65,15 @@ impl Shared {
         let known = space.lines.entry(line).or_insert(parts);
         *known = parts.max(*known);
         Ok(())
+    }
+
+    /// How many parts the line of a task has: at least as many as this process was told, more if another one made it grow.
+    pub(crate) fn parts_of(&self, record: &Record) -> u32 {
+        let Record::Task(task) = record else { return self.shards };
+        let lines = lock(&self.lines);
+        let space = lines.0.get(&task.spec.namespace);
+        let line = (task.spec.pool.clone(), task.spec.envelope.task_type.clone());
+        space.and_then(|space| space.lines.get(&line)).copied().unwrap_or(1).max(self.shards)
     }
 
     /// The lines of a namespace with the numbers of their parts, in order.

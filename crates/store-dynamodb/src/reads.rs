@@ -23,7 +23,8 @@ impl Shared {
     /// The same, each with what another program said of it.
     pub(crate) async fn get_said(&self, keys: &[Key]) -> Result<Vec<Option<(Versioned, Option<Said>)>>, StoreError> {
         if let [key] = keys {
-            let item = self.get_item(self.table(key.kind), &key_of(key)).await?;
+            let mut item = self.get_item(self.table(key.kind), &key_of(key)).await?;
+            self.fetch_payloads(item.iter_mut()).await?;
             return Ok(vec![item.map(|item| self.read_said(key.clone(), &item)).transpose()?]);
         }
         let mut places: HashMap<&Key, Vec<usize>> = HashMap::with_capacity(keys.len());
@@ -32,7 +33,9 @@ impl Shared {
         }
         let wanted = places.keys().map(|key| (self.table(key.kind).to_owned(), key_of(key))).collect();
         let mut found: Vec<_> = keys.iter().map(|_| None).collect();
-        for (table, item) in self.get_items(wanted).await? {
+        let mut items = self.get_items(wanted).await?;
+        self.fetch_payloads(items.iter_mut().map(|(_, item)| item)).await?;
+        for (table, item) in items {
             let Some(key) = codec::parse_key(self.kind_in(&table), &item) else { continue };
             for at in places.get(&key).into_iter().flatten() {
                 if let Some(place) = found.get_mut(*at) {
@@ -77,7 +80,8 @@ impl Shared {
         };
         let after = start.map(|cursor| key_of(&named(query.kind, &query.namespace, cursor)));
         let range = Range { after, ..self.names_of(query.kind, &query.namespace, &query.prefix) };
-        let items = self.query(&range, query.limit + 1).await?;
+        let mut items = self.query(&range, query.limit + 1).await?;
+        self.fetch_payloads(items.iter_mut()).await?;
         let more = items.len() > query.limit;
         let mut page = Vec::with_capacity(items.len());
         for item in items.iter().take(query.limit) {

@@ -1,6 +1,6 @@
 //! What all parts of the store share: the client, the names of tables, and what one process remembers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{Hint, StoreError};
+use ekiden_store::{Hint, Others, StoreError};
 use tokio::sync::broadcast;
 
 use crate::counts::Deltas;
@@ -32,14 +32,19 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     /// How many parts a new line of ready tasks has.
     pub(crate) shards: u32,
+    /// What is known of other programs without looking.
+    pub(crate) others: Others,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) hints: broadcast::Sender<Hint>,
     pub(crate) lines: Mutex<Lines>,
     pub(crate) known: Mutex<Known>,
     pub(crate) deltas: Mutex<Deltas>,
+    /// Held by the one who adds differences.
+    pub(crate) flushing: tokio::sync::Mutex<()>,
     pub(crate) foreign: Mutex<Foreign>,
     pub(crate) units: Mutex<Units>,
     taken: Mutex<Taken>,
+    reserved: Mutex<HashSet<Key>>,
     entropy: Mutex<Entropy>,
     closed: AtomicBool,
 }
@@ -51,20 +56,51 @@ struct Taken {
     order: VecDeque<OpId>,
 }
 
+/// Tasks that one claim is about to take, which other claims of this process leave alone; until this is dropped.
+pub(crate) struct Reserved<'a> {
+    all: &'a Mutex<HashSet<Key>>,
+    keys: Vec<Key>,
+}
+
+impl Reserved<'_> {
+    pub(crate) fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(self.all);
+        for key in &self.keys {
+            all.remove(key);
+        }
+    }
+}
+
 impl Shared {
-    pub(crate) fn new(client: Client, names: Names, shards: u32) -> Self {
+    /// Reserves those that nobody else has reserved, and gives what came with them in the same order.
+    pub(crate) fn reserve<T>(&self, wanted: Vec<(T, Key)>) -> (Vec<T>, Reserved<'_>) {
+        let mut all = lock(&self.reserved);
+        let (with, keys) = wanted.into_iter().filter(|(_, key)| all.insert(key.clone())).unzip();
+        (with, Reserved { all: &self.reserved, keys })
+    }
+
+    pub(crate) fn new(client: Client, names: Names, shards: u32, others: Others) -> Self {
         Self {
             client,
             names,
             shards: shards.max(1),
+            others,
             clock: Box::new(SystemClock),
             hints: broadcast::channel(HINTS_KEPT).0,
             lines: Mutex::default(),
             known: Mutex::default(),
             deltas: Mutex::default(),
+            flushing: tokio::sync::Mutex::default(),
             foreign: Mutex::default(),
             units: Mutex::default(),
             taken: Mutex::default(),
+            reserved: Mutex::default(),
             entropy: Mutex::new(Entropy::from_system()),
             closed: AtomicBool::new(false),
         }

@@ -42,6 +42,13 @@ impl DynamoStore {
         *lock(&self.shared.units)
     }
 
+    /// Counts all tasks anew, at a pace that leaves the tables to those who work, and repairs the numbers that drifted. Says how
+    /// many did.
+    pub async fn recount(&self) -> Result<u64, StoreError> {
+        self.shared.open()?;
+        self.shared.recount().await
+    }
+
     /// How many ops from here on can be sent together: commits that have no key in common.
     fn independent(ops: &[Op]) -> usize {
         let mut keys: HashSet<&Key> = HashSet::new();
@@ -88,6 +95,7 @@ impl Store for DynamoStore {
             durable: "everything that DynamoDB has acknowledged",
             shared: true,
             exact_index: false,
+            others: self.shared.others,
         }
     }
 

@@ -64,6 +64,8 @@ pub(crate) enum Missing {
     Make,
     /// There is no store then.
     Refuse,
+    /// Nothing: somebody looks for what is missing.
+    Ignore,
 }
 
 /// What a table must be.

@@ -2,15 +2,32 @@
 //! `//REGION?live=true` for the service itself, which nobody reaches by accident.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_store::Others;
 
+use crate::credentials::Keys;
 use crate::open::Options;
+
+/// 64 parts: 32,000 claims a second in one line, and a claim that looks at every part still ends within a second.
+const SHARDS_MAX: u32 = 64;
+
+/// Where a DynamoDB is, and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Where.
+    pub place: Place,
+    /// Whether somebody said that other programs run its tasks (`shared=true`).
+    pub others: Others,
+    /// How many parts a line of ready tasks has (`shards=N`), if somebody said.
+    pub shards: Option<u32>,
+}
 
 /// Where a DynamoDB is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Location {
+pub enum Place {
     /// DynamoDB Local at its usual place.
     Local,
     /// A server that speaks as DynamoDB does.
@@ -35,25 +52,37 @@ impl FromStr for Location {
                 _ => return wrong("behind dynamodb: comes nothing, a question mark, or // and a region"),
             },
         };
-        let (mut endpoint, mut live) = (None, false);
+        let (mut endpoint, mut live, mut others, mut shards) = (None, false, Others::Possible, None);
         for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
             match setting.split_once('=') {
-                Some(("endpoint", url)) if url.starts_with("http://") => endpoint = Some(url.to_owned()),
-                Some(("endpoint", _)) => return wrong("an endpoint begins with http://"),
+                Some(("endpoint", url)) if is_endpoint(url) => endpoint = Some(url.to_owned()),
+                Some(("endpoint", _)) => return wrong("an endpoint begins with http:// or https://"),
+                Some(("shared", "true")) => others = Others::Certain,
+                Some(("shared", "false")) => others = Others::Possible,
+                Some(("shards", count)) => match count.parse() {
+                    Ok(count @ 1..=SHARDS_MAX) => shards = Some(count),
+                    _ => return wrong("shards is a number from 1 to 64"),
+                },
                 Some(("live", "true")) => live = true,
                 Some(("live", "false")) => live = false,
-                _ => return wrong("there is endpoint=URL and live=true, and nothing else"),
+                _ => return wrong("there is endpoint=URL, live=true, shared=true and shards=N, and nothing else"),
             }
         }
-        match (region, endpoint, live) {
-            (None, None, false) => Ok(Self::Local),
-            (None, Some(endpoint), false) => Ok(Self::Endpoint(endpoint)),
-            (Some(region), None, true) => Ok(Self::Live(region.to_owned())),
-            (Some(_), None, false) => wrong("reaching AWS itself needs live=true"),
-            (None, None, true) => wrong("live=true needs a region, as in dynamodb://eu-central-1?live=true"),
-            (_, Some(_), _) => wrong("an endpoint has no region and is never live"),
-        }
+        let place = match (region, endpoint, live) {
+            (None, None, false) => Place::Local,
+            (None, Some(endpoint), false) => Place::Endpoint(endpoint),
+            (Some(region), None, true) => Place::Live(region.to_owned()),
+            (Some(_), None, false) => return wrong("reaching AWS itself needs live=true"),
+            (None, None, true) => return wrong("live=true needs a region, as in dynamodb://eu-central-1?live=true"),
+            (_, Some(_), _) => return wrong("an endpoint has no region and is never live"),
+        };
+        Ok(Self { place, others, shards })
     }
+}
+
+fn is_endpoint(url: &str) -> bool {
+    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    host.is_some_and(|host| !host.is_empty())
 }
 
 fn is_region(text: &str) -> bool {
@@ -62,25 +91,49 @@ fn is_region(text: &str) -> bool {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Local => Ok(()),
-            Self::Endpoint(endpoint) => write!(f, "?endpoint={endpoint}"),
-            Self::Live(region) => write!(f, "//{region}?live=true"),
+        let mut settings = Vec::new();
+        match &self.place {
+            Place::Local => {}
+            Place::Endpoint(endpoint) => settings.push(format!("endpoint={endpoint}")),
+            Place::Live(region) => {
+                write!(f, "//{region}")?;
+                settings.push("live=true".to_owned());
+            }
+        }
+        settings.extend((self.others == Others::Certain).then(|| "shared=true".to_owned()));
+        settings.extend(self.shards.map(|count| format!("shards={count}")));
+        match settings.is_empty() {
+            true => Ok(()),
+            false => write!(f, "?{}", settings.join("&")),
         }
     }
 }
 
 impl Location {
     /// How a store there is opened.
-    pub fn options(&self) -> Result<Options, Refusal> {
-        match self {
-            Self::Local => Ok(Options::default()),
-            Self::Endpoint(endpoint) => Ok(Options { endpoint: endpoint.clone(), ..Options::default() }),
-            Self::Live(_) => Err(Refusal::new(ReasonCode::UrlInvalid)
-                .with("url", format!("dynamodb:{self}"))
-                .with("why", "this build has no TLS and cannot reach AWS; use a local server or endpoint=")),
-        }
+    pub fn options(&self) -> Options {
+        let usual = Options::default();
+        let (endpoint, region) = match &self.place {
+            Place::Local => (usual.endpoint.clone(), usual.region.clone()),
+            Place::Endpoint(endpoint) => (endpoint.clone(), variable("AWS_REGION").unwrap_or(usual.region.clone())),
+            Place::Live(region) => (aws_endpoint(region), region.clone()),
+        };
+        // What needs no TLS is on this machine or a test's, and checks no signature.
+        let keys = if endpoint.starts_with("https://") { Keys::Usual } else { Keys::Any };
+        let ca_bundle = variable("AWS_CA_BUNDLE").map(PathBuf::from);
+        let ready_shards = self.shards.unwrap_or(usual.ready_shards);
+        Options { endpoint, region, keys, ca_bundle, ready_shards, others: self.others, ..usual }
     }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Regions of China have a domain of their own.
+fn aws_endpoint(region: &str) -> String {
+    let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+    format!("https://dynamodb.{region}.{domain}")
 }
 
 #[cfg(test)]
@@ -91,12 +144,19 @@ mod tests {
     #[test]
     fn aws_itself_is_reached_only_on_purpose() {
         let read = |text: &str| text.parse::<Location>();
-        assert_eq!(read("").unwrap(), Location::Local);
-        assert_eq!(read("").unwrap().options().unwrap().endpoint, "http://localhost:8000");
-        let other = read("?endpoint=http://127.0.0.1:9000").unwrap();
-        assert_eq!(other.options().unwrap().endpoint, "http://127.0.0.1:9000");
-        assert_eq!(read("//eu-central-1?live=true").unwrap(), Location::Live("eu-central-1".to_owned()));
-        assert!(read("//eu-central-1?live=true").unwrap().options().is_err(), "not with this build");
+        let endpoint = |text: &str| read(text).unwrap().options().endpoint;
+        assert_eq!(read("").unwrap().place, Place::Local);
+        assert_eq!(endpoint(""), "http://localhost:8000");
+        assert_eq!(endpoint("?endpoint=http://127.0.0.1:9000"), "http://127.0.0.1:9000");
+        assert_eq!(read("").unwrap().options().keys, Keys::Any, "no key leaves for a local server");
+        let live = read("//eu-central-1?live=true").unwrap();
+        assert_eq!(live.place, Place::Live("eu-central-1".to_owned()));
+        assert_eq!(live.options().endpoint, "https://dynamodb.eu-central-1.amazonaws.com");
+        assert_eq!((live.options().region.as_str(), live.options().keys), ("eu-central-1", Keys::Usual));
+        assert_eq!(endpoint("//cn-north-1?live=true"), "https://dynamodb.cn-north-1.amazonaws.com.cn");
+        assert_eq!(read("?endpoint=https://x").unwrap().options().keys, Keys::Usual);
+        assert_eq!(read("?shared=true").unwrap().options().others, Others::Certain);
+        assert_eq!(read("?shards=8").unwrap().options().ready_shards, 8);
         for wrong in [
             "//eu-central-1",
             "//eu-central-1?live=false",
@@ -104,7 +164,10 @@ mod tests {
             "//",
             "//EU",
             "eu-central-1",
-            "?endpoint=https://x",
+            "?endpoint=https://",
+            "?shards=0",
+            "?shards=65",
+            "?shared=maybe",
             "?endpoint=",
             "//eu-central-1?endpoint=http://x",
             "?endpoint=http://x&live=true",
@@ -117,7 +180,9 @@ mod tests {
 
     #[test]
     fn a_location_is_written_as_it_was_read() {
-        for text in ["", "?endpoint=http://127.0.0.1:9000", "//eu-central-1?live=true"] {
+        for text in
+            ["", "?endpoint=http://127.0.0.1:9000&shards=4", "//eu-central-1?live=true&shared=true", "?shared=true"]
+        {
             assert_eq!(text.parse::<Location>().unwrap().to_string(), text);
         }
     }

@@ -1,5 +1,6 @@
 //! The conformance suite on a DynamoDB server in this process, or on any other that `EKIDEN_DYNAMODB_ENDPOINT` names: plain,
-//! and with lines of three parts behind a line that loses requests and replies.
+//! with lines of three parts behind a
+//! bad line, and with indexes that are behind.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 mod ward;
@@ -12,12 +13,9 @@ use ekiden_store::Store;
 use ekiden_store::conformance::Factory;
 use ekiden_store::layers::Retrying;
 use ekiden_store_dynamodb::{DynamoStore, Options};
+use ekiden_testkit::proxy::Faults;
 
-use ward::Ward;
-use ward::proxy::Faults;
-
-/// One request in thirty fails in some way, transactions more often.
-const BAD_LINE: Faults = Faults { request_lost: 1, reply_lost: 1, throttled: 1, conflicted: 5 };
+use ward::{Ward, seed};
 
 /// 12 tries: that so many in a row fail happens once in many years.
 const TRIES: usize = 12;
@@ -38,17 +36,17 @@ impl Tables {
     }
 
     fn behind_a_bad_line() -> Self {
-        Self { shards: 3, faults: Some(BAD_LINE), ..Self::plain() }
+        Self { shards: 3, faults: Some(Faults { stale: 0, ..Faults::SOME }), ..Self::plain() }
+    }
+
+    /// With indexes that are behind half of the time. The naive model knows no lag, so there is nothing to compare it with.
+    fn behind_in_time() -> Self {
+        let faults = Faults { stale: 50, ..Faults::default() };
+        Self { faults: Some(faults), random_sequences: 0, ..Self::plain() }
     }
 
     async fn keep(&self, options: Options) -> Arc<dyn Store> {
-        let mut store = DynamoStore::open(options.clone()).await;
-        for _ in 1..TRIES {
-            if store.is_err() {
-                store = DynamoStore::open(options.clone()).await;
-            }
-        }
-        let store = store.unwrap();
+        let store = DynamoStore::open(options.clone()).await.unwrap();
         let store: Arc<dyn Store> =
             if self.faults.is_some() { Arc::new(Retrying::new(store, TRIES)) } else { Arc::new(store) };
         self.opened.lock().unwrap().insert(address(&store), options);
@@ -64,7 +62,7 @@ fn address(store: &Arc<dyn Store>) -> usize {
 impl Factory for Tables {
     async fn open(&self) -> Arc<dyn Store> {
         let open = async || match self.faults {
-            Some(faults) => Ward::open_behind(faults).await,
+            Some(faults) => Ward::open_behind(faults, seed()).await,
             None => Ward::open().await,
         };
         let ward = self.ward.get_or_init(open).await;
@@ -84,3 +82,4 @@ impl Factory for Tables {
 
 ekiden_store::suite!(plain, Tables::plain());
 ekiden_store::suite!(bad_line, Tables::behind_a_bad_line());
+ekiden_store::suite!(lagging, Tables::behind_in_time());

@@ -208,15 +208,7 @@ async fn a_foreign_answer_resumes_the_task() {
         (word(&words, "status"), word(&words, "clarification")),
         (Some("AWAITING_RESPONSE"), Some("which one?"))
     );
-    let text = |text: &str| AttributeValue::S(text.to_owned());
-    let entry = [("role", "user"), ("content", "the blue one"), ("timestamp", "2026-11-15T12:00:00Z")];
-    let entry = entry.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
-    let update = bench.foreign.update_item().table_name(bench.queue());
-    let update = update.key("namespace", text("n")).key("task_id", text(id.as_str()));
-    let update = update.update_expression("SET #s = :to, conversation_history = :c");
-    let update = update.expression_attribute_names("#s", "status").expression_attribute_values(":to", text("RUNNING"));
-    let history = AttributeValue::L(vec![AttributeValue::M(entry)]);
-    update.expression_attribute_values(":c", history).send().await.unwrap();
+    bench.foreign_answer("n", id.as_str(), "the blue one").await;
     let heard = bench.task("n", id.as_str()).await;
     assert_eq!(heard.state.phase, Phase::Queued);
     assert_eq!(heard.state.answer.as_ref().map(|answer| &*answer.content), Some("the blue one"));

@@ -11,8 +11,8 @@ use ekiden_core::limits;
 use ekiden_core::record::Versioned;
 use ekiden_store::shelf::Look;
 use ekiden_store::{
-    CheckDepth, CountScope, Counts, DueEntry, DueQuery, Finding, Happened, Hint, Info, Op, Outcome, Page, RecordQuery,
-    Store, StoreError, TaskQuery, check_batch, check_namespaces,
+    CheckDepth, CountScope, Counts, DueEntry, DueQuery, Finding, Happened, Hint, Info, Op, Others, Outcome, Page,
+    RecordQuery, Store, StoreError, TaskQuery, check_batch, check_namespaces,
 };
 use tokio::sync::broadcast;
 
@@ -103,7 +103,7 @@ async fn apart<T: Send + 'static>(
 impl Store for LocalStore {
     fn info(&self) -> Info {
         let durable = "written to a log on this machine's disk and synced";
-        Info { name: "local", durable, shared: false, exact_index: true }
+        Info { name: "local", durable, shared: false, exact_index: true, others: Others::Never }
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {

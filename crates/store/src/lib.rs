@@ -71,4 +71,4 @@ pub use op::{Answer, Applied, Claimed, Conflict, Op, Outcome};
 pub use query::{
     CountScope, Counts, DueEntry, DueQuery, ListOrder, Page, RecordQuery, TaskQuery, check_batch, check_namespaces,
 };
-pub use store::{CheckDepth, Finding, Hint, Info, Store};
+pub use store::{CheckDepth, Finding, Hint, Info, Others, Store};

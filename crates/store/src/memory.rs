@@ -16,7 +16,7 @@ use crate::query::{
     CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery, check_batch, check_namespaces,
 };
 use crate::shelf::{Candidate, Look, Put, Scribe, Shelf, cursor_of, parse_cursor};
-use crate::store::{CheckDepth, Finding, Hint, Info, Store};
+use crate::store::{CheckDepth, Finding, Hint, Info, Others, Store};
 
 /// 4,096 hints: a watcher that is further behind polls anyway.
 const HINTS_KEPT: usize = 4_096;
@@ -92,7 +92,7 @@ impl Default for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     fn info(&self) -> Info {
-        Info { name: "memory", durable: "", shared: false, exact_index: true }
+        Info { name: "memory", durable: "", shared: false, exact_index: true, others: Others::Never }
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {

@@ -118,6 +118,19 @@ pub struct Info {
     pub shared: bool,
     /// Whether a claim surely sees every commit applied before it.
     pub exact_index: bool,
+    /// Whether programs that are not Ekiden write to it too.
+    pub others: Others,
+}
+
+/// Programs that follow the document which a store's layout comes from, and nothing else that Ekiden knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// No such program can be there.
+    Never,
+    /// One may be there; its runners tell.
+    Possible,
+    /// Somebody said that there are some, whether their runners are seen or not.
+    Certain,
 }
 
 /// Something may be worth a look. Never more than that.

@@ -4,6 +4,8 @@
 //!
 //! And rigs that do to real processes what machines do to them, and hold the laws against what is left: [`rig`].
 //!
+//! And a bad line to a DynamoDB server, for stores that live there: [`proxy`].
+//!
 //! Record a run with [`Recorder`], read the store into a [`FinalState`], and ask [`check`].
 
 pub mod behaviour;
@@ -13,6 +15,7 @@ pub mod fleet;
 mod history;
 mod laws;
 pub mod mutator;
+pub mod proxy;
 mod recorded;
 mod recorded_queue;
 pub mod rig;

@@ -37,6 +37,9 @@ impl StoreQueue {
             Ok(known) => known,
             Err(error) => return vec![Err(error)],
         };
+        if let Err(error) = self.admit(&task.task.namespace, &task.envelope.task_type).await {
+            return vec![Err(error)];
+        }
         // Taken out of its list as late as this: what is kept meanwhile should be small.
         let handed_in = match tasks.pop().map(|task| self.prepare(task, &known, now)) {
             Some(Ok(prepared)) => self.hand_in_one(prepared, now),
@@ -127,7 +130,8 @@ impl StoreQueue {
         let mut later = Vec::new();
         for (at, task) in tasks.into_iter().enumerate() {
             let known = self.settings(&task.task.namespace, &task.pool).await;
-            match known.and_then(|known| self.prepare(task, &known, now)) {
+            let admitted = self.admit(&task.task.namespace, &task.envelope.task_type).await;
+            match admitted.and(known).and_then(|known| self.prepare(task, &known, now)) {
                 Ok(many) if many.has_many_parents() => {
                     later.push((at, many));
                     answers.push(None);

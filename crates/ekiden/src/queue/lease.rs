@@ -16,7 +16,7 @@ use ekiden_core::pool::PoolSettings;
 use ekiden_core::record::{Record, Signal, Versioned};
 use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::task::{Phase, Progress, Task};
-use ekiden_core::time::Millis;
+use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::{Claimed, PlanError, RecordQuery, StoreError, StoreExt, TaskQuery};
 
 use super::{StoreQueue, locked};
@@ -30,6 +30,8 @@ pub(super) struct LastBeat {
     pub(super) at: Duration,
     /// How long the runner may be silent.
     pub(super) lease: Millis,
+    /// The moment that was written.
+    pub(super) told: Timestamp,
 }
 
 impl StoreQueue {
@@ -249,10 +251,10 @@ impl StoreQueue {
     pub(super) async fn note_beat(&self, runner: Runner) -> Result<()> {
         // A beat that does not get through in time is followed by the next one; only the latest moment counts.
         let id = (runner.namespace.clone(), runner.id.clone());
-        let beat = LastBeat { at: self.clock.monotonic(), lease: runner.lease };
+        let (at, lease) = (self.clock.monotonic(), runner.lease);
         match self.store().run(&Beat { runner }, self.op_id(), self.now()).await {
-            Ok(_) => {
-                locked(&self.beats).insert(id, beat);
+            Ok(written) => {
+                locked(&self.beats).insert(id, LastBeat { at, lease, told: written.last_heartbeat });
                 Ok(())
             }
             Err(PlanError::Refused(refusal)) => {

@@ -2,35 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ekiden_core::event::Event;
-use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{GroupId, Namespace, RunnerId, TaskId};
+use ekiden_core::id::{GroupId, Namespace, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
-use ekiden_core::lease::Evidence;
 use ekiden_core::limits;
-use ekiden_core::plan::{
-    ClearDead, DeclareDead, Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, Swept, Tick, Told, due_event,
-};
-use ekiden_core::record::Record;
-use ekiden_core::runner::{Runner, RunnerStatus, Silence};
+use ekiden_core::plan::{Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, Swept, Tick, Told, due_event};
 use ekiden_core::sweep::{Sweep, SweepWork};
 use ekiden_core::task::{Phase, Task};
 use ekiden_core::time::{Millis, Timestamp};
-use ekiden_store::{DueEntry, DueQuery, PlanError, StoreExt, TaskQuery};
+use ekiden_store::{DueEntry, DueQuery, Others, PlanError, StoreExt};
 
 use super::{StoreQueue, locked};
 use crate::error::Result;
 use crate::port::Maintained;
 
 /// 256 entries of each list a round: enough to keep up, little enough not to hold up the next list.
-const ENTRIES_A_ROUND: usize = 256;
+pub(super) const ENTRIES_A_ROUND: usize = 256;
 
 /// 64 steps of a sweep a round: some 1,500 tasks, and then other sweeps have their turn.
 const STEPS_A_ROUND: usize = 64;
 
 /// Two seconds: a tick or the end of a runner's lease within it is waited for; the next round finds those beyond.
-const SOON: Millis = Millis::from_secs(2);
+pub(super) const SOON: Millis = Millis::from_secs(2);
 
 /// One minute: how far ahead the next waiting task is looked for.
 const AHEAD: Millis = Millis::from_secs(60);
@@ -47,6 +40,7 @@ impl StoreQueue {
             };
             failed = failed.or(outcome.err());
         }
+        failed = failed.or(self.hear_others(namespace, &mut done).await.err());
         failed = failed.or(self.sweep_on(namespace, &mut done).await.err());
         failed = failed.or(self.tick(namespace, &mut done).await.err());
         failed = failed.or(self.clear_away(namespace, &mut done).await.err());
@@ -67,7 +61,12 @@ impl StoreQueue {
         Ok(waiting.into_iter().map(|entry| entry.at).find(|at| *at > now))
     }
 
-    async fn due(&self, namespace: &Namespace, index: DueIndex, done: &mut Maintained) -> Result<Vec<DueEntry>> {
+    pub(super) async fn due(
+        &self,
+        namespace: &Namespace,
+        index: DueIndex,
+        done: &mut Maintained,
+    ) -> Result<Vec<DueEntry>> {
         let query = DueQuery { namespace: namespace.clone(), index, until: self.now(), limit: ENTRIES_A_ROUND };
         let entries = self.read(|| self.store().due(query.clone())).await?;
         done.more |= entries.len() == ENTRIES_A_ROUND;
@@ -75,7 +74,7 @@ impl StoreQueue {
     }
 
     /// Carries out one plan for each entry. A refusal is an answer: somebody else was faster, or it is not time.
-    async fn each<P>(&self, plans: Vec<P>) -> Result<Vec<P::Done>>
+    pub(super) async fn each<P>(&self, plans: Vec<P>) -> Result<Vec<P::Done>>
     where
         P: Plan + Sync + Send,
         P::Done: Send,
@@ -103,7 +102,7 @@ impl StoreQueue {
         Ok(())
     }
 
-    fn told(&self, happened: Vec<Happened>, done: &mut Maintained) {
+    pub(super) fn told(&self, happened: Vec<Happened>, done: &mut Maintained) {
         for happened in happened {
             if let Happened::Changed(task) = happened {
                 done.changed += 1;
@@ -112,48 +111,16 @@ impl StoreQueue {
         }
     }
 
-    /// Runners that are silent are declared dead, and what they held goes to others.
-    async fn reclaim(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
-        for entry in self.due(namespace, DueIndex::Runner, done).await? {
-            let found = self.records(vec![entry.key.clone()]).await?.pop().flatten();
-            let Some(Record::Runner(runner)) = found.map(|found| found.record) else { continue };
-            if self.beats_here(&runner) {
-                continue;
-            }
-            if !matches!(runner.status, RunnerStatus::Dead { .. }) {
-                let plan = DeclareDead { runner: entry.key.clone(), silence: Silence::ByClock };
-                if self.each(vec![plan]).await?.is_empty() {
-                    continue;
-                }
-                locked(&self.beats).remove(&(runner.namespace.clone(), runner.id.clone()));
-                if runner.status == RunnerStatus::Running {
-                    tracing::warn!(runner_id = runner.id.as_str(), "runner declared dead");
-                }
-            }
-            self.take_back(&entry.key, &runner.id, done).await?;
+    /// What other programs did with tasks that only they bring further. A store that lists such a task hears of it when it is read.
+    async fn hear_others(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
+        if self.store().info().others == Others::Never {
+            return Ok(());
         }
-        // Whoever is silent until then is dead then, and not only when the next round happens to come.
-        self.look_ahead(namespace, DueIndex::Runner, done).await
-    }
-
-    /// A runner whose beats pass through this process is alive, whatever the wall clock says: it may have jumped.
-    fn beats_here(&self, runner: &Runner) -> bool {
-        let beat = locked(&self.beats).get(&(runner.namespace.clone(), runner.id.clone())).copied();
-        let Some(beat) = beat else { return false };
-        self.clock.monotonic().saturating_sub(beat.at) < runner.lease.as_duration()
-    }
-
-    async fn take_back(&self, runner_key: &Key, runner: &RunnerId, done: &mut Maintained) -> Result<()> {
-        let filter = TaskFilter::held_by(runner_key.namespace.clone(), runner.clone());
-        let query = TaskQuery::oldest(filter, ENTRIES_A_ROUND);
-        let page = self.read(|| self.store().tasks(query.clone())).await?;
-        if page.items.is_empty() && page.cursor.is_none() {
-            return self.each(vec![ClearDead { runner: runner_key.clone() }]).await.map(drop);
+        let changed = self.due(namespace, DueIndex::Foreign, done).await?;
+        if !changed.is_empty() {
+            self.records(changed.into_iter().map(|entry| entry.key).collect()).await?;
+            done.changed += 1;
         }
-        done.more |= page.cursor.is_some();
-        let event = Event::LeaseLost { evidence: Evidence::RunnerDead(runner.clone()) };
-        let plans = page.items.into_iter().map(|found| Happen { task: found.key, event: event.clone() }).collect();
-        self.told(self.each(plans).await?, done);
         Ok(())
     }
 
@@ -210,7 +177,7 @@ impl StoreQueue {
     }
 
     /// Notes when the next entry of a list is due, if that is soon.
-    async fn look_ahead(&self, namespace: &Namespace, index: DueIndex, done: &mut Maintained) -> Result<()> {
+    pub(super) async fn look_ahead(&self, namespace: &Namespace, index: DueIndex, done: &mut Maintained) -> Result<()> {
         let now = self.now();
         let query = DueQuery { namespace: namespace.clone(), index, until: now + SOON, limit: ENTRIES_A_ROUND };
         let coming = self.read(|| self.store().due(query.clone())).await?;

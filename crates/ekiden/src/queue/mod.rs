@@ -4,6 +4,8 @@ mod hand_in;
 mod lease;
 mod look;
 mod maintain;
+mod others;
+mod reclaim;
 mod settings;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -54,6 +56,10 @@ pub struct StoreQueue {
     groups: Mutex<maintain::Groups>,
     /// The last acknowledged beat through this queue of each runner.
     beats: Mutex<HashMap<(Namespace, RunnerId), lease::LastBeat>>,
+    /// Runners of a store that several processes write to, watched for signs of life.
+    watched: Mutex<reclaim::Watched>,
+    /// Where other programs were met.
+    met: Mutex<others::Met>,
 }
 
 impl StoreQueue {
@@ -78,6 +84,8 @@ impl StoreQueue {
             pools: RwLock::default(),
             groups: Mutex::default(),
             beats: Mutex::default(),
+            watched: Mutex::default(),
+            met: Mutex::default(),
         }
     }
 
@@ -282,7 +290,8 @@ impl Queue for StoreQueue {
     }
 
     async fn runners(&self, namespace: Namespace) -> Result<Vec<Runner>> {
-        self.all_runners(&namespace).await
+        let now = self.now();
+        Ok(self.all_runners(&namespace).await?.into_iter().map(|runner| runner.reported(now)).collect())
     }
 
     async fn get_status(&self, task: TaskRef) -> Result<TaskRecord> {

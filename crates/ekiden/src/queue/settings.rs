@@ -138,6 +138,7 @@ impl StoreQueue {
             return Err(Refusal::new(ReasonCode::ScheduleInvalid).with("schedule", &new.id).with("why", why).into());
         }
         let known = self.settings(&new.task.task.namespace, &new.task.pool).await?;
+        self.admit(&new.task.task.namespace, &new.task.envelope.task_type).await?;
         let schedule = Schedule {
             id: new.id,
             every: new.every,

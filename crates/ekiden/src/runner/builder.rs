@@ -25,6 +25,7 @@ pub struct RunnerBuilder {
     pools: Vec<String>,
     limits: Vec<(String, usize)>,
     name: String,
+    project_root: String,
     concurrency: Option<usize>,
     lease: Option<Duration>,
     poll: Option<Duration>,
@@ -36,6 +37,7 @@ pub struct RunnerBuilder {
 /// What a runner was told, checked.
 pub(crate) struct Options {
     pub(super) name: String,
+    pub(super) project_root: String,
     pub(super) calls: BTreeMap<Kind, Handling>,
     /// Kinds without a limit of their own, in portions that one claim can ask for.
     pub(super) open_kinds: Vec<Arc<[Kind]>>,
@@ -64,6 +66,7 @@ impl RunnerBuilder {
             pools: Vec::new(),
             limits: Vec::new(),
             name: "runner".to_owned(),
+            project_root: String::new(),
             concurrency: None,
             lease: None,
             poll: None,
@@ -118,6 +121,12 @@ impl RunnerBuilder {
     /// What its record is called; each start adds something of its own.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// The folder that it works for, for people who read its record; empty if nobody says.
+    pub fn project_root(mut self, folder: impl Into<String>) -> Self {
+        self.project_root = folder.into();
         self
     }
 
@@ -193,6 +202,7 @@ impl RunnerBuilder {
         }
         let options = Options {
             name: self.name,
+            project_root: clip(self.project_root),
             calls,
             open_kinds: open.chunks(limits::CLAIM_KINDS_MAX).map(Arc::from).collect(),
             limited_kinds,
@@ -217,4 +227,13 @@ impl RunnerBuilder {
     pub async fn run(self) -> Result<Ended> {
         self.build()?.run().await
     }
+}
+
+fn clip(mut folder: String) -> String {
+    let mut end = folder.len().min(limits::PROJECT_ROOT_BYTES_MAX);
+    while !folder.is_char_boundary(end) {
+        end -= 1;
+    }
+    folder.truncate(end);
+    folder
 }

@@ -1,4 +1,4 @@
-//! Signs of life. One record a runner, renewed four times a lease; a runner that was declared dead begins anew.
+//! Signs of life. One record a runner, renewed as often as core says; a runner that was declared dead begins anew.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,6 +18,7 @@ pub(super) struct Pulse {
     client: Client,
     options: Arc<Options>,
     lease: Millis,
+    period: Duration,
     life: Mutex<Life>,
     alive: watch::Sender<bool>,
 }
@@ -30,9 +31,10 @@ struct Life {
 }
 
 impl Pulse {
-    pub(super) fn new(client: Client, options: Arc<Options>, lease: Millis) -> Result<Self> {
+    /// `period` is how often it beats.
+    pub(super) fn new(client: Client, options: Arc<Options>, lease: Millis, period: Duration) -> Result<Self> {
         let life = Mutex::new(Life { id: incarnation(&client, &options.name)?, acknowledged: None });
-        Ok(Self { client, options, lease, life, alive: watch::Sender::new(false) })
+        Ok(Self { client, options, lease, period, life, alive: watch::Sender::new(false) })
     }
 
     fn life(&self) -> Life {
@@ -60,15 +62,15 @@ impl Pulse {
 
     /// Beats for ever.
     pub(super) async fn beat_on(self: Arc<Self>) {
-        let period = self.lease.as_duration() / 4;
+        // A beat that hangs must not stop the next one: three may fail within a lease.
+        let deadline = self.lease.as_duration() / 4;
         loop {
-            // A beat that hangs must not stop the next one: its deadline is its period.
-            let next = tokio::time::sleep(period);
-            let wait = match tokio::time::timeout(period, self.beat()).await {
+            let next = tokio::time::sleep(self.period);
+            let wait = match tokio::time::timeout(deadline, self.beat()).await {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => {
                     tracing::warn!(runner_id = self.runner().as_str(), %error, "no beat");
-                    Some(period / 4)
+                    Some(self.period / 4)
                 }
                 Err(_) => Some(Duration::ZERO),
             };
@@ -112,7 +114,7 @@ impl Pulse {
             last_heartbeat: now,
             status: RunnerStatus::Running,
             lease: self.lease,
-            project_root: String::new(),
+            project_root: self.options.project_root.clone(),
             pools: self.options.pools.to_vec(),
             kinds: self.options.calls.keys().cloned().collect(),
         }

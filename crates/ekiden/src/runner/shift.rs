@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use ekiden_core::id::TaskId;
-use ekiden_core::pool::{Concurrency, PoolSettings};
+use ekiden_core::id::{Kind, TaskId};
+use ekiden_core::pool::{Concurrency, PoolSettings, Profile};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
@@ -118,7 +118,9 @@ impl Shift {
     async fn live(&self, seat: &mut Option<Seat>, failure: &mut Option<Error>) -> Result<()> {
         let Some(settings) = self.settings().await else { return Ok(()) };
         let lease = self.options.lease.unwrap_or(settings.lease);
-        let pulse = Arc::new(Pulse::new(self.client.clone(), self.options.clone(), lease)?);
+        let poll = self.options.poll.unwrap_or_else(|| settings.poll.as_duration());
+        let beat = self.profile()?.beat(lease, poll.into()).as_duration();
+        let pulse = Arc::new(Pulse::new(self.client.clone(), self.options.clone(), lease, beat)?);
         let desk = Arc::new(self.desk(pulse.clone()));
         let mut company = Company::default();
         company.start("pulse", pulse.clone().beat_on());
@@ -127,7 +129,9 @@ impl Shift {
         if self.options.maintenance {
             company.start("upkeep", upkeep::maintain_on(self.client.clone()));
         }
-        let mut work = Box::pin(self.work(desk, &settings, lease.as_duration(), seat));
+        let concurrency = self.options.concurrency.unwrap_or_else(|| cores(settings.concurrency));
+        let pace = Pace { poll, lease: lease.as_duration(), concurrency };
+        let mut work = Box::pin(self.work(desk, pace, seat));
         let worked = tokio::select! {
             worked = &mut work => worked,
             error = company.failure() => {
@@ -146,20 +150,12 @@ impl Shift {
     }
 
     /// From the first beat to the last settlement.
-    async fn work(
-        &self,
-        desk: Arc<Desk>,
-        settings: &PoolSettings,
-        lease: Duration,
-        seat: &mut Option<Seat>,
-    ) -> Result<()> {
+    async fn work(&self, desk: Arc<Desk>, pace: Pace, seat: &mut Option<Seat>) -> Result<()> {
         tokio::select! {
             () = desk.pulse.started() => {}
             () = self.stop.gently.cancelled() => return Ok(()),
         }
-        let poll = self.options.poll.unwrap_or_else(|| settings.poll.as_duration());
-        let concurrency = self.options.concurrency.unwrap_or_else(|| cores(settings.concurrency));
-        let seat = seat.insert(self.seat(desk, Pace { poll, lease, concurrency }));
+        let seat = seat.insert(self.seat(desk, pace));
         let driven = self.drive(seat).await;
         if driven.is_err() {
             self.stop.at_once();
@@ -204,6 +200,13 @@ impl Shift {
             }
             tokio::time::sleep(AGAIN).await;
         }
+    }
+
+    /// What kind of store its pools are on. Nothing that a runner asks of it depends on the kind of a task.
+    fn profile(&self) -> Result<Profile> {
+        let any = self.options.calls.keys().next().cloned();
+        let any = any.map_or_else(|| Kind::new("any"), Ok)?;
+        Ok(Profile::of(&self.client.queue().info().store, &any))
     }
 
     fn desk(&self, pulse: Arc<Pulse>) -> Desk {

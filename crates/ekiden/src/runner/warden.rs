@@ -13,8 +13,9 @@ use super::leash::StopReason;
 use super::table::{Fate, Slot};
 use crate::client::Client;
 
-/// One second: a cancel reaches its handler within this, whatever happened to the wake-up.
-const LOOK: Duration = Duration::from_secs(1);
+/// Three quarters of a second: a cancel reaches its handler within this, whatever happened to the wake-up. With as much again
+/// between TERM and KILL, a command that another process or program cancelled is gone within two seconds.
+const LOOK: Duration = Duration::from_millis(750);
 
 pub(super) struct Warden {
     client: Client,

@@ -62,6 +62,8 @@ pub(crate) const STATE: &str = "ek_state";
 pub(crate) const FORM: &str = "ek_form";
 /// The payload, where `prompt` cannot hold it.
 pub(crate) const PAYLOAD: &str = "ek_payload";
+/// The op that wrote the payload apart from the item.
+pub(crate) const APART: &str = "ek_apart";
 /// Any other record.
 pub(crate) const BODY: &str = "ek_body";
 

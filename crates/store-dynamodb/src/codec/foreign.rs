@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ekiden_core::id::{GroupId, Kind, OpId, PoolName, RunnerId, SessionId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::{Lease, Token, Until};
-use ekiden_core::pool::Profile;
+use ekiden_core::pool::{PROMPT, Profile};
 use ekiden_core::task::{JSON, Origin, Phase, Spec, Task, TaskEnvelope};
 use ekiden_core::time::Timestamp;
 use ekiden_core::transition::{Start, birth};
@@ -16,8 +16,6 @@ use super::task::payload_of_prompt;
 use super::words;
 use super::{Item, Unreadable, get_text};
 
-/// The kind of every task that another program put.
-const PROMPT_KIND: &str = "prompt";
 /// The pool that it stands in.
 const DEFAULT_POOL: &str = "default";
 
@@ -28,7 +26,7 @@ pub(super) fn decode(key: &Key, item: &Item) -> Result<Task, Unreadable> {
     let moment = |name| get_text(item, name).and_then(|text| Timestamp::parse(text).ok()).unwrap_or(Timestamp::ZERO);
     let status = get_text(item, at::STATUS).ok_or(Unreadable::Missing(at::STATUS))?;
     let phase = words::phase_of(status).ok_or_else(|| Unreadable::Content(format!("unknown status {status:?}")))?;
-    let kind = Kind::new(PROMPT_KIND).map_err(wrong)?;
+    let kind = Kind::new(PROMPT).map_err(wrong)?;
     let envelope = TaskEnvelope {
         task_type: kind,
         payload: payload_of_prompt(get_text(item, at::PROMPT).unwrap_or_default()),

@@ -39,6 +39,11 @@ pub(crate) fn held(namespace: &Namespace, runner: &RunnerId) -> String {
     join(&["held", namespace.as_str(), runner.as_str()])
 }
 
+/// What only another program brings further.
+pub(crate) fn with_others(namespace: &Namespace) -> String {
+    join(&["others", namespace.as_str()])
+}
+
 /// A group of a namespace.
 pub(crate) fn group(namespace: &Namespace, group: &GroupId) -> String {
     join(&[namespace.as_str(), group.as_str()])

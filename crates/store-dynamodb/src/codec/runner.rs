@@ -1,7 +1,8 @@
 //! Runners as items of the runner table (Q2, Q9). One of ours carries its whole record beside the documented attributes.
 
-use ekiden_core::id::RunnerId;
+use ekiden_core::id::{Kind, RunnerId};
 use ekiden_core::key::Key;
+use ekiden_core::pool::PROMPT;
 use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::time::{Millis, Timestamp};
 
@@ -39,7 +40,8 @@ pub(super) fn decode(key: &Key, item: &Item) -> Result<Runner, Unreadable> {
         lease: FOREIGN_LEASE,
         project_root: get_text(item, at::PROJECT_ROOT).unwrap_or_default().to_owned(),
         pools: Vec::new(),
-        kinds: Vec::new(),
+        // It knows nothing else (Q6).
+        kinds: Kind::new(PROMPT).into_iter().collect(),
     })
 }
 

@@ -3,8 +3,9 @@
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::Bytes;
-use ekiden_core::index::{DueIndex, Index};
+use ekiden_core::index::{DueIndex, Index, is_with_others};
 use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::pool::PROMPT;
 use ekiden_core::task::{Spec, State, Task};
 
 use super::attributes as at;
@@ -15,8 +16,18 @@ use super::{Encoded, Item, Unreadable, foreign, get_bytes, get_text, pack, place
 const FORM_PROMPT: &str = "prompt";
 /// `prompt` holds the payload as it is.
 const FORM_TEXT: &str = "text";
+/// An item of our own table holds it; `prompt` names the kind.
+const FORM_APART: &str = "apart";
 /// `ek_payload` holds it; `prompt` names the kind, because it is never empty.
 const FORM_BYTES: &str = "bytes";
+
+/// 4 KiB: a larger payload stands apart. Below it one request less is worth more than the units that it costs in the item.
+const INSIDE_BYTES_MAX: usize = 4 * 1024;
+
+/// Whether the payload of a task is kept apart from its item. That of a prompt never is: other programs read it there (Q3).
+pub(crate) fn stands_apart(spec: &Spec) -> bool {
+    spec.envelope.payload.len() > INSIDE_BYTES_MAX && spec.envelope.task_type.as_str() != PROMPT
+}
 
 /// The payload of tasks that other programs may run too.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -71,6 +82,12 @@ fn claimer(state: &State) -> &str {
 
 fn put_payload(spec: &Spec, encoded: &mut Encoded) {
     let payload = &spec.envelope.payload;
+    if stands_apart(spec) {
+        encoded.put(at::FORM, Some(text(FORM_APART)));
+        encoded.put(at::PROMPT, Some(text(spec.envelope.task_type.as_str())));
+        encoded.put(at::PAYLOAD, None);
+        return;
+    }
     let as_text = std::str::from_utf8(payload).ok().filter(|text| !text.is_empty());
     let inner = as_text
         .and_then(|text| serde_json::from_str::<Prompt<'_>>(text).ok())
@@ -100,6 +117,7 @@ fn put_entries(task: &Task, index: &Index, shards: u32, encoded: &mut Encoded) {
             let shard = places::shard_of(&spec.id, shards);
             (places::ready(namespace, pool, kind, shard), places::claim_order(ready.rank, spec))
         })
+        .or_else(|| is_with_others(task).then(|| (places::with_others(namespace), created.clone())))
         .or_else(|| holder.map(|holder| (places::held(namespace, holder), created.clone())));
     let mut listed = None;
     for due in &index.due {
@@ -137,7 +155,7 @@ pub(super) fn decode(key: &Key, item: &Item) -> Result<Task, Unreadable> {
     spec.envelope.payload = match get_text(item, at::FORM) {
         Some(FORM_PROMPT) => payload_of_prompt(prompt()?),
         Some(FORM_TEXT) => Bytes::from(prompt()?.to_owned()),
-        Some(FORM_BYTES) => {
+        Some(FORM_BYTES | FORM_APART) => {
             let bytes = get_bytes(item, at::PAYLOAD).ok_or(Unreadable::Missing(at::PAYLOAD))?;
             Bytes::copy_from_slice(bytes)
         }

@@ -1,8 +1,6 @@
 //! A DynamoDB server for one test: in this process unless `EKIDEN_DYNAMODB_ENDPOINT` names another.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-pub(crate) mod proxy;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -22,6 +20,7 @@ use ekiden_store::StoreExt;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
 use ekiden_store_dynamodb::{DynamoStore, Options};
+use ekiden_testkit::proxy::{Faults, Proxy};
 
 /// Set to the address of a DynamoDB server, all tests use that one.
 pub(crate) const ENDPOINT_VARIABLE: &str = "EKIDEN_DYNAMODB_ENDPOINT";
@@ -29,6 +28,9 @@ pub(crate) const ENDPOINT_VARIABLE: &str = "EKIDEN_DYNAMODB_ENDPOINT";
 /// A server, and names for tables that nobody else has.
 pub(crate) struct Ward {
     endpoint: String,
+    /// The server itself.
+    pub(crate) server: String,
+    pub(crate) proxy: Option<Proxy>,
     entropy: Mutex<Entropy>,
 }
 
@@ -39,14 +41,19 @@ impl Ward {
             Ok(endpoint) => endpoint,
             Err(_) => serve().await,
         };
-        Self { endpoint, entropy: Mutex::new(Entropy::from_system()) }
+        Self { server: endpoint.clone(), endpoint, proxy: None, entropy: Mutex::new(Entropy::from_system()) }
     }
 
     /// The same server behind a bad line.
-    pub(crate) async fn open_behind(faults: proxy::Faults) -> Self {
+    pub(crate) async fn open_behind(faults: Faults, seed: u64) -> Self {
         let ward = Self::open().await;
-        let seed = ward.entropy.lock().unwrap().next_u64();
-        Self { endpoint: proxy::in_front_of(ward.endpoint, faults, seed).await, entropy: ward.entropy }
+        let proxy = Proxy::start(&ward.endpoint, faults, seed).await.unwrap();
+        Self { endpoint: proxy.endpoint().to_owned(), proxy: Some(proxy), ..ward }
+    }
+
+    /// Goes to the server behind another ward's line, without that line.
+    pub(crate) fn endpoint_of(&mut self, other: &Self) {
+        self.endpoint.clone_from(&other.server);
     }
 
     /// Options for a store with tables of its own.
@@ -79,6 +86,13 @@ impl Bench {
         let store = DynamoStore::open(options.clone()).await.unwrap();
         let foreign = client(&options);
         Self { store, foreign, options, entropy: Mutex::new(Entropy::from_system()), _ward: ward }
+    }
+
+    /// Another process on the same tables.
+    pub(crate) fn beside(other: &Self, store: DynamoStore) -> Self {
+        let [entropy, ours] = [(); 2].map(|()| Mutex::new(Entropy::from_system()));
+        let ward = Ward { endpoint: other.options.endpoint.clone(), entropy: ours };
+        Self { store, foreign: other.foreign.clone(), options: other.options.clone(), entropy, _ward: ward }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -174,6 +188,20 @@ impl Bench {
         update.expression_attribute_values(":me", text("their-runner")).send().await.is_ok()
     }
 
+    /// The foreign program answers a question as documented: it appends the answer and writes RUNNING.
+    pub(crate) async fn foreign_answer(&self, namespace: &str, id: &str, content: &str) {
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let entry = [("role", "user"), ("content", content), ("timestamp", "2026-11-15T12:00:00Z")];
+        let entry = entry.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
+        let update = self.foreign.update_item().table_name(self.queue());
+        let update = update.key("namespace", text(namespace)).key("task_id", text(id));
+        let update = update.update_expression("SET #s = :to, conversation_history = :c");
+        let update =
+            update.expression_attribute_names("#s", "status").expression_attribute_values(":to", text("RUNNING"));
+        let history = AttributeValue::L(vec![AttributeValue::M(entry)]);
+        update.expression_attribute_values(":c", history).send().await.unwrap();
+    }
+
     /// What the foreign program reads: all texts of an item.
     pub(crate) async fn foreign_get(&self, namespace: &str, id: &str) -> Words {
         let text = |text: &str| AttributeValue::S(text.to_owned());
@@ -191,6 +219,11 @@ pub(crate) fn ns(name: &str) -> Namespace {
 
 pub(crate) fn key(namespace: &str, id: &str) -> Key {
     Key::task(&ns(namespace), &TaskId::new(id).unwrap())
+}
+
+/// The seed that the environment names, or none in particular: what a bad line does is repeated by it.
+pub(crate) fn seed() -> u64 {
+    std::env::var("EKIDEN_SEED").map_or(0, |seed| seed.parse().expect("seeds are numbers"))
 }
 
 /// A client that is not the store's.

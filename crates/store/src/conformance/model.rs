@@ -188,7 +188,7 @@ fn asks(claim: &Claim, pool: &ClaimPool, task: &Task) -> bool {
 #[async_trait]
 impl Store for Model {
     fn info(&self) -> Info {
-        Info { name: "model", durable: "", shared: false, exact_index: true }
+        Info { name: "model", durable: "", shared: false, exact_index: true, others: crate::Others::Never }
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {

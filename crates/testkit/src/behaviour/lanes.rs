@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ekiden::core::{Hold, LaneSpec, Millis, Priority};
 use ekiden::{Ask, NewTask, TaskState, When};
 
+use super::askers::many_askers;
 use super::lab::{Lab, lane_key, names, runner_id, serial};
 
 fn in_line(lab: &Lab, name: &str, key: &str) -> NewTask {
@@ -139,25 +140,7 @@ pub async fn a_key_holds_under_many_askers_at_once(lab: Lab) {
     for number in 0..24 {
         lab.add(NewTask { lane: at_most(3), ..lab.plain(&format!("t-{number:02}")) }).await;
     }
-    let askers = (0..6).map(|asker| {
-        let lab = lab.clone();
-        tokio::spawn(async move {
-            let holder = runner_id(&format!("runner-{asker}"));
-            let mut most = 0;
-            while lab.count(TaskState::Succeeded).await < 24 {
-                for leased in lab.given(Ask { holder: holder.clone(), ..lab.ask(2) }).await {
-                    most = most.max(lab.count(TaskState::Running).await);
-                    lab.succeed(&leased).await;
-                }
-                lab.maintain().await;
-                tokio::task::yield_now().await;
-            }
-            most
-        })
-    });
-    for asker in askers.collect::<Vec<_>>() {
-        assert!(asker.await.expect("an asker does not panic") <= 3);
-    }
+    many_askers(&lab, 24, 3).await;
 }
 
 /// R20

@@ -5,6 +5,7 @@
 //! and move the clock; what is behind the port, a store or a server, they cannot tell.
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "cases are tests: a panic is how they fail")]
 
+mod askers;
 pub mod lab;
 
 pub mod bulk;

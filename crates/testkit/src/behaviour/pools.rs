@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ekiden::core::{Concurrency, Keep, Kind, Millis, PoolSettings, Profile, ReasonCode, RetryPolicy, Timeout};
 use ekiden::{Ask, NewTask, TaskState, Wishes};
 
+use super::askers::many_askers;
 use super::lab::{Lab, code, pool, runner_id};
 
 async fn settings(lab: &Lab, name: &str) -> PoolSettings {
@@ -142,24 +143,7 @@ pub async fn every_end_of_an_attempt_makes_room(lab: Lab) {
 pub async fn a_pools_limit_holds_under_many_askers_at_once(lab: Lab) {
     lab.set_pool("default", |set| set.running_max = Some(3)).await;
     lab.queue.enqueue((0..30).map(|number| lab.plain(&format!("t-{number:02}"))).collect()).await;
-    let askers = (0..6).map(|asker| {
-        let lab = lab.clone();
-        tokio::spawn(async move {
-            let holder = runner_id(&format!("runner-{asker}"));
-            let mut most = 0;
-            while lab.count(TaskState::Succeeded).await < 30 {
-                for leased in lab.given(Ask { holder: holder.clone(), ..lab.ask(2) }).await {
-                    most = most.max(lab.count(TaskState::Running).await);
-                    lab.succeed(&leased).await;
-                }
-                tokio::task::yield_now().await;
-            }
-            most
-        })
-    });
-    for asker in askers.collect::<Vec<_>>() {
-        assert!(asker.await.expect("an asker does not panic") <= 3);
-    }
+    many_askers(&lab, 30, 3).await;
 }
 
 /// R8

@@ -24,7 +24,16 @@ const SWEEP_ITEMS: usize = 8;
 
 /// Looks after the store until the clients are done.
 pub(super) async fn run_beside(world: Arc<World>) {
-    let mut upkeep = Actor::new(world, "maintenance", 900);
+    run_as(Actor::new(world, "maintenance", 900)).await;
+}
+
+/// The same beside one of several processes.
+pub(super) async fn run_beside_as(world: Arc<World>, number: usize) {
+    let stream = 1_000 + u64::try_from(number).unwrap_or(0);
+    run_as(Actor::new(world, &format!("maintenance-{number}"), stream)).await;
+}
+
+async fn run_as(mut upkeep: Actor) {
     while !upkeep.world.is_stopped() {
         let index = *upkeep.entropy.pick(&DueIndex::ALL);
         page(&mut upkeep, index).await;

@@ -5,6 +5,7 @@
 //! [`run`] does it all in one process. For processes that get killed there are its parts: [`look`] at what the one before
 //! left, [`go_on`] until the end of the process, [`come_to_rest`] in the last one.
 
+mod apart;
 mod client;
 mod holder;
 mod maintenance;
@@ -24,6 +25,7 @@ use crate::history::{History, Recorder};
 use client::{Steps, Worker};
 use world::World;
 
+pub use apart::Apart;
 pub use holder::{Holder, LateSettlements};
 pub use world::NOON;
 

@@ -44,8 +44,8 @@ pub(super) struct World {
     pub(super) clock: Arc<ManualClock>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) seed: u64,
-    known: Mutex<Known>,
-    stopped: AtomicBool,
+    known: Arc<Mutex<Known>>,
+    stopped: Arc<AtomicBool>,
 }
 
 /// What clients tell each other.
@@ -76,8 +76,15 @@ impl World {
 
     pub(super) fn of(scene: Scene) -> Arc<Self> {
         let Scene { store, clock, recorder, seed } = scene;
-        let (known, stopped) = (Mutex::default(), AtomicBool::new(false));
+        let (known, stopped) = (Arc::default(), Arc::default());
         Arc::new(Self { store, clock, recorder, seed, known, stopped })
+    }
+
+    /// The same world, seen through another store.
+    pub(super) fn beside(&self, store: Arc<dyn Store>) -> Arc<Self> {
+        let (clock, recorder) = (self.clock.clone(), self.recorder.clone());
+        let (known, stopped) = (self.known.clone(), self.stopped.clone());
+        Arc::new(Self { store, clock, recorder, seed: self.seed, known, stopped })
     }
 
     pub(super) fn now(&self) -> Timestamp {
