@@ -1,5 +1,6 @@
 //! `ekiden store`: moving a store's content, checking it, and looking after its files. Data goes to stdout, all else to stderr.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Write};
@@ -15,6 +16,7 @@ use indicatif::BinaryBytes;
 
 use crate::Outcome;
 use crate::bar::Bar;
+use crate::complaint;
 use crate::language::Lang;
 use crate::say;
 
@@ -187,6 +189,12 @@ async fn run_check(address: &Address, depth: CheckDepth, lang: Lang) -> Outcome<
     if findings.is_empty() {
         say(lang.pick("Nothing was found: the store is sound.", "問題は見つかりませんでした。"));
         return Ok(ExitCode::SUCCESS);
+    }
+    // What each code means and what to do about it, once.
+    let codes: BTreeMap<&str, ReasonCode> =
+        findings.iter().map(|finding| (finding.code.as_str(), finding.code)).collect();
+    for code in codes.into_values() {
+        say(&complaint::text(&Refusal::new(code), lang));
     }
     say(&match lang {
         Lang::En => format!("Findings: {}", findings.len()),

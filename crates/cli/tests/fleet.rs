@@ -245,3 +245,27 @@ async fn a_cancelled_command_is_gone_within_two_seconds_whoever_wrote_it() {
     }
     end(runner);
 }
+
+/// Q1, Q13: `store init` makes the tables, `store check` says what is wrong with them in the words of the user, and changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_commands_make_check_and_recount_tables() {
+    let fleet = Fleet::open().await;
+    let ekiden = |arguments: &[&str]| {
+        let output = tokio::task::block_in_place(|| running::ekiden(arguments));
+        (output.status.code(), running::text(&output.stdout), running::text(&output.stderr))
+    };
+    let (code, _, log) = ekiden(&["store", "init", &fleet.url]);
+    assert_eq!((code, log.trim_end()), (Some(0), format!("Ready: {}", fleet.url).as_str()));
+    let (code, findings, log) = ekiden(&["store", "check", "--full", &fleet.url]);
+    assert_eq!((code, findings.as_str()), (Some(0), ""), "{log}");
+    fleet.foreign.delete_table().table_name("pm-runner-runners").send().await.unwrap();
+    let (code, findings, log) = ekiden(&["--lang", "ja", "store", "check", &fleet.url]);
+    assert_eq!(code, Some(1));
+    assert!(log.contains("STORE_NOT_FOUND: ") && log.contains("見つかった問題: 1"), "{log}");
+    assert!(findings.starts_with("STORE_NOT_FOUND\t-\ttable pm-runner-runners"), "{findings}");
+    assert_eq!(ekiden(&["store", "init", &fleet.url]).0, Some(0));
+    let (code, _, log) = ekiden(&["--lang", "ja", "store", "recount", &fleet.url]);
+    assert_eq!((code, log.trim_end()), (Some(0), "集計しました。修正した件数: 0"));
+    let (code, _, log) = ekiden(&["store", "recount", "memory:"]);
+    assert!(code != Some(0) && log.contains("STORE_CANNOT"), "{log}");
+}

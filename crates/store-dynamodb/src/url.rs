@@ -102,10 +102,7 @@ impl fmt::Display for Location {
         }
         settings.extend((self.others == Others::Certain).then(|| "shared=true".to_owned()));
         settings.extend(self.shards.map(|count| format!("shards={count}")));
-        match settings.is_empty() {
-            true => Ok(()),
-            false => write!(f, "?{}", settings.join("&")),
-        }
+        if settings.is_empty() { Ok(()) } else { write!(f, "?{}", settings.join("&")) }
     }
 }
 
@@ -115,7 +112,7 @@ impl Location {
         let usual = Options::default();
         let (endpoint, region) = match &self.place {
             Place::Local => (usual.endpoint.clone(), usual.region.clone()),
-            Place::Endpoint(endpoint) => (endpoint.clone(), variable("AWS_REGION").unwrap_or(usual.region.clone())),
+            Place::Endpoint(endpoint) => (endpoint.clone(), variable("AWS_REGION").unwrap_or_else(|| usual.region.clone())),
             Place::Live(region) => (aws_endpoint(region), region.clone()),
         };
         // What needs no TLS is on this machine or a test's, and checks no signature.

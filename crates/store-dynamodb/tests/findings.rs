@@ -1,5 +1,6 @@
 //! What a check finds in shared tables, what repairs it, and what large payloads cost.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+#![allow(clippy::print_stdout, reason = "units are measured here, and printed for the documents")]
 
 mod ward;
 

@@ -1,6 +1,7 @@
 //! Runners on shared tables: how they beat, how others see them, and what becomes of the tasks of one that died. The foreign
 //! program here is another client that knows nothing but the document.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+#![allow(clippy::print_stdout, reason = "units are measured here, and printed for the documents")]
 
 mod ward;
 
@@ -168,9 +169,9 @@ impl Pair {
         let start = bench.now() + Millis::from_secs(1);
         let clocks = [start + Millis::from_secs(3_600), start].map(|at| Arc::new(ManualClock::new(at)));
         let mut queues = Vec::new();
-        for (seed, clock) in clocks.iter().enumerate() {
+        for (seed, clock) in (1_u64..).zip(&clocks) {
             let store = Arc::new(DynamoStore::open_existing(bench.options.clone()).await.unwrap());
-            queues.push(StoreQueue::with(store, clock.clone(), Entropy::from_seed(seed as u64), Vec::new()));
+            queues.push(StoreQueue::with(store, clock.clone(), Entropy::from_seed(seed), Vec::new()));
         }
         let other = queues.pop().unwrap();
         Self { bench, one: queues.pop().unwrap(), other, clocks, start }
