@@ -91,7 +91,8 @@ impl Bench {
     /// Another process on the same tables.
     pub(crate) fn beside(other: &Self, store: DynamoStore) -> Self {
         let [entropy, ours] = [(); 2].map(|()| Mutex::new(Entropy::from_system()));
-        let ward = Ward { endpoint: other.options.endpoint.clone(), entropy: ours };
+        let endpoint = other.options.endpoint.clone();
+        let ward = Ward { server: endpoint.clone(), endpoint, proxy: None, entropy: ours };
         Self { store, foreign: other.foreign.clone(), options: other.options.clone(), entropy, _ward: ward }
     }
 

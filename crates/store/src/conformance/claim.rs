@@ -427,6 +427,9 @@ pub async fn the_cost_of_a_claim_does_not_follow_the_backlog(lab: Lab) {
             }
             costs.insert(dearest);
         }
-        assert_eq!(costs.len(), 1, "records and entries looked at, by backlog: {costs:?}");
+        // An index that is behind still lists what the claims before took: at most the two of them here.
+        let spread = costs.last().zip(costs.first()).map_or(0, |(most, least)| most - least);
+        let allowed = if lab.store().info().exact_index { 0 } else { 2 };
+        assert!(spread <= allowed, "records and entries looked at, by backlog: {costs:?}");
     }
 }

@@ -197,7 +197,7 @@ impl Line {
         let longest = usize::try_from(self.faults.delay_max.as_micros()).unwrap_or(0);
         if longest > 0 {
             let micros = u64::try_from(self.below(longest)).unwrap_or(0);
-            tokio::time::sleep(Duration::from_micros(micros)).await;
+            crate::fleet::pass(Duration::from_micros(micros)).await;
         }
     }
 
