@@ -163,7 +163,6 @@ async fn life(kind: &str, payload: &str) -> Units {
 async fn a_large_payload_is_paid_for_once_unless_it_is_a_prompt() {
     let payload = format!(r#"{{"prompt":"{}"}}"#, "x".repeat(100 * 1024));
     let (apart, inside) = (life("mail", &payload).await, life("prompt", &payload).await);
-    println!("100 KiB payload, a whole life: apart {apart:?}, inside {inside:?}");
     assert!(apart.write <= 101.0 + 16.0, "{apart:?}");
     assert!(inside.write > 700.0, "as a prompt it is written eight times: {inside:?}");
 }

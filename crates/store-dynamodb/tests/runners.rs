@@ -388,7 +388,6 @@ async fn an_idle_runner_writes_one_unit_a_beat() {
     runs.await.unwrap().unwrap();
     let (first, last) = (units[0], units[10]);
     let (write, read) = ((last.write - first.write) / 10.0, (last.read - first.read) / 10.0);
-    println!("an idle runner, each second: {write} write units, {read} read units");
     // Counts of the first task are added once within these beats.
     assert!((1.0..1.5).contains(&write), "{write}");
     assert!(read < 20.0, "{read}");
