@@ -178,11 +178,9 @@ async fn run_recount(address: &Address, lang: Lang) -> Outcome<ExitCode> {
 }
 
 async fn run_check(address: &Address, depth: CheckDepth, lang: Lang) -> Outcome<ExitCode> {
-    let store = address.open_to_check().await?;
     let bar = Bar::start(lang.pick("checking", "検査中"));
-    let findings = store.check(depth).await.map_err(ekiden::Error::from)?;
+    let findings = address.check(depth).await?;
     drop(bar);
-    store.close().await.map_err(ekiden::Error::from)?;
     for finding in &findings {
         print(&line(finding))?;
     }

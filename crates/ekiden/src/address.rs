@@ -7,6 +7,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ekiden_core::reason::{ReasonCode, Refusal};
+#[cfg(feature = "dynamodb")]
+use ekiden_store::{CheckDepth, Finding};
 use ekiden_store::{MemoryStore, Store};
 
 use crate::client::Ekiden;
@@ -90,14 +92,18 @@ impl Address {
 
 #[cfg(feature = "dynamodb")]
 impl Address {
-    /// Opens what is there as it is, to look for what is wrong: nothing is made or mended.
-    pub async fn open_to_check(&self) -> Result<Arc<dyn Store>> {
-        match self {
-            Self::Dynamodb(location) => {
-                Ok(Arc::new(ekiden_store_dynamodb::DynamoStore::open_to_check(location.options()).await?))
-            }
-            _ => self.open_existing().await,
+    /// Looks for what is wrong with the store there. Nothing is made or mended.
+    pub async fn check(&self, depth: CheckDepth) -> Result<Vec<Finding>> {
+        if let Self::Dynamodb(location) = self {
+            let store = ekiden_store_dynamodb::DynamoStore::open_to_check(location.options()).await?;
+            let findings = store.check_all(depth).await?;
+            store.close().await?;
+            return Ok(findings);
         }
+        let store = self.open_existing().await?;
+        let findings = store.check(depth).await?;
+        store.close().await?;
+        Ok(findings)
     }
 
     /// Counts all tasks of a shared store anew, slowly, and repairs numbers that drifted. Says how many did. Stores of one process

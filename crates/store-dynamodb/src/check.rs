@@ -1,13 +1,12 @@
 //! Looks for tables and indexes that are missing or unfit, and for items whose index entries do not follow from their records.
 
 use ekiden_core::index::Index;
-use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::key::Key;
 use ekiden_core::reason::ReasonCode;
 use ekiden_store::{CheckDepth, Finding, StoreError};
 
 use crate::codec::{self, Item, attributes as at};
 use crate::shared::Shared;
-use crate::survey::Census;
 use crate::tables::{fits, missing};
 
 /// What an index is made of.
@@ -16,60 +15,34 @@ const ENTRIES: [&str; 8] =
 
 impl Shared {
     pub(crate) async fn check(&self, depth: CheckDepth) -> Result<Vec<Finding>, StoreError> {
-        let (mut findings, mut census) = (Vec::new(), Census::default());
-        let mut whole = true;
+        let mut findings = Vec::new();
         for (name, shape) in self.shapes() {
             let Some(table) = self.describe(name).await? else {
                 let what = format!("table {name} is missing");
                 findings.push(Finding { code: ReasonCode::StoreNotFound, key: None, what });
-                whole = false;
                 continue;
             };
             if let Err(unfit) = fits(name, &shape, &table) {
                 findings.push(Finding { code: unfit.code(), key: None, what: unfit.to_string() });
-                whole = false;
                 continue;
             }
             for index in missing(&shape, &table) {
                 let what = format!("table {name} lacks index {}", index.name);
                 findings.push(Finding { code: ReasonCode::IndexMissing, key: None, what });
-                whole = false;
             }
             if depth == CheckDepth::Full {
-                self.check_items(name, &mut findings, &mut census).await?;
-            }
-        }
-        // What is missing would be found again by everything else.
-        if whole {
-            self.survey(&mut findings).await?;
-            if depth == CheckDepth::Full {
-                self.compare(&census, &mut findings).await?;
+                self.check_items(name, &mut findings).await?;
             }
         }
         Ok(findings)
     }
 
-    async fn check_items(
-        &self,
-        table: &str,
-        findings: &mut Vec<Finding>,
-        census: &mut Census,
-    ) -> Result<(), StoreError> {
-        // Differences of this process that are on their way would look like drift.
-        self.flush_counts().await?;
+    async fn check_items(&self, table: &str, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
         let mut after = None;
         loop {
             let (mut items, next) = self.scan(table, after).await?;
             if table == self.names.queue {
                 self.fetch_payloads(items.iter_mut()).await?;
-                for item in &items {
-                    if let Some(key) = codec::parse_key(RecordKind::Task, item) {
-                        census.note(&key, item);
-                    }
-                }
-            }
-            for item in &items {
-                self.check_payload(item, findings).await?;
             }
             let ours = items.iter().filter(|item| item.contains_key(at::REVISION));
             for item in ours {

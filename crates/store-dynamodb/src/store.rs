@@ -49,6 +49,22 @@ impl DynamoStore {
         self.shared.recount().await
     }
 
+    /// What a check of damage does not look for: old tables, clocks that disagree, hot lines, and with a full look counts that drifted,
+    /// payloads without a task and tasks of silent foreign runners. The tables and indexes must be there.
+    pub async fn survey(&self, depth: CheckDepth) -> Result<Vec<Finding>, StoreError> {
+        self.shared.open()?;
+        self.shared.survey(depth).await
+    }
+
+    /// Damage first; where tables and indexes are as they should be, the survey too.
+    pub async fn check_all(&self, depth: CheckDepth) -> Result<Vec<Finding>, StoreError> {
+        let mut findings = self.check(depth).await?;
+        if findings.iter().all(|finding| finding.key.is_some()) {
+            findings.extend(self.survey(depth).await?);
+        }
+        Ok(findings)
+    }
+
     /// How many ops from here on can be sent together: commits that have no key in common.
     fn independent(ops: &[Op]) -> usize {
         let mut keys: HashSet<&Key> = HashSet::new();

@@ -15,7 +15,7 @@ use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::Record;
 use ekiden_core::task::Phase;
 use ekiden_core::time::{Millis, Timestamp};
-use ekiden_store::{Finding, StoreError};
+use ekiden_store::{CheckDepth, Finding, StoreError};
 
 use crate::client::Range;
 use crate::codec::{self, Item, attributes as at, get_number, get_text, number, places, text};
@@ -46,7 +46,7 @@ type Cell = (Namespace, PoolName, Phase);
 
 /// What a walk through all tasks saw.
 #[derive(Default)]
-pub(crate) struct Census {
+struct Census {
     counts: HashMap<Cell, i64>,
     /// Items that a foreign runner runs.
     foreign: Vec<(Key, RunnerId)>,
@@ -54,7 +54,7 @@ pub(crate) struct Census {
 
 impl Census {
     /// Takes note of a task.
-    pub(crate) fn note(&mut self, key: &Key, item: &Item) {
+    fn note(&mut self, key: &Key, item: &Item) {
         let Some(revision) = codec::counted(key, item) else { return };
         if !item.contains_key(at::STATE) {
             let claimer = get_text(item, at::CLAIMED_BY).and_then(|text| RunnerId::new(text).ok());
@@ -90,8 +90,32 @@ impl Intercept for Dated {
 }
 
 impl Shared {
+    /// Everything of this file. Nothing of it is damage: what is found costs money, room or a person's time, and no task.
+    pub(crate) async fn survey(&self, depth: CheckDepth) -> Result<Vec<Finding>, StoreError> {
+        let mut findings = Vec::new();
+        self.survey_quickly(&mut findings).await?;
+        if depth == CheckDepth::Full {
+            // Differences of this process that are on their way would look like drift.
+            self.flush_counts().await?;
+            let census = self.census().await?;
+            self.compare(&census, &mut findings).await?;
+            let mut after = None;
+            loop {
+                let (items, next) = self.scan(&self.names.ekiden, after).await?;
+                for item in &items {
+                    self.check_payload(item, &mut findings).await?;
+                }
+                after = next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(findings)
+    }
+
     /// What costs little: a list of tables, the service's clock, the heads of lines, runners.
-    pub(crate) async fn survey(&self, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
+    async fn survey_quickly(&self, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
         self.old_tables(findings).await?;
         let mut after = None;
         loop {
@@ -186,7 +210,7 @@ impl Shared {
     }
 
     /// Compares the numbers that are kept with what was counted, and looks at what foreign runners hold.
-    pub(crate) async fn compare(&self, census: &Census, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
+    async fn compare(&self, census: &Census, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
         for ((namespace, pool, phase), (kept, counted)) in self.drift(census).await? {
             let what = format!("{pool} in {namespace} counts {kept} tasks as {phase}, there are {counted}");
             findings.push(Finding { code: ReasonCode::CountsDrifted, key: None, what });
@@ -230,12 +254,12 @@ impl Shared {
     /// numbers were wrong.
     pub(crate) async fn recount(&self) -> Result<u64, StoreError> {
         self.flush_counts().await?;
-        let first = self.paced_drift().await?;
+        let first = self.drift(&self.census().await?).await?;
         if first.is_empty() {
             return Ok(0);
         }
         tokio::time::sleep(BETWEEN_COUNTS).await;
-        let second = self.paced_drift().await?;
+        let second = self.drift(&self.census().await?).await?;
         let mut repaired = 0;
         for (cell, (kept, counted)) in second {
             let by = counted - kept;
@@ -252,7 +276,8 @@ impl Shared {
         Ok(repaired)
     }
 
-    async fn paced_drift(&self) -> Result<BTreeMap<Cell, (i64, i64)>, StoreError> {
+    /// A walk through all tasks, with pauses.
+    async fn census(&self) -> Result<Census, StoreError> {
         let (mut census, mut after) = (Census::default(), None);
         loop {
             let (items, next) = self.scan(&self.names.queue, after).await?;
@@ -263,14 +288,14 @@ impl Shared {
             }
             after = next;
             if after.is_none() {
-                return self.drift(&census).await;
+                return Ok(census);
             }
             tokio::time::sleep(PAGE_PAUSE).await;
         }
     }
 
     /// A payload whose task is not there, or has another.
-    pub(crate) async fn check_payload(&self, item: &Item, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
+    async fn check_payload(&self, item: &Item, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
         if let Some(task) = payloads::task_of(item)
             && !self.has_task(item).await?
         {

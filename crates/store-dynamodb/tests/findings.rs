@@ -27,7 +27,7 @@ fn text(text: &str) -> AttributeValue {
 
 /// The codes that a check finds, runs of the same once.
 async fn codes(store: &DynamoStore, depth: CheckDepth) -> Vec<&'static str> {
-    let findings = store.check(depth).await.unwrap();
+    let findings = store.check_all(depth).await.unwrap();
     let mut codes: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
     codes.dedup();
     codes
