@@ -112,7 +112,9 @@ impl Location {
         let usual = Options::default();
         let (endpoint, region) = match &self.place {
             Place::Local => (usual.endpoint.clone(), usual.region.clone()),
-            Place::Endpoint(endpoint) => (endpoint.clone(), variable("AWS_REGION").unwrap_or_else(|| usual.region.clone())),
+            Place::Endpoint(endpoint) => {
+                (endpoint.clone(), variable("AWS_REGION").unwrap_or_else(|| usual.region.clone()))
+            }
             Place::Live(region) => (aws_endpoint(region), region.clone()),
         };
         // What needs no TLS is on this machine or a test's, and checks no signature.
