@@ -17,7 +17,7 @@ use ekiden_core::task::Phase;
 
 use crate::ext::StoreExt;
 use crate::query::{CountScope, Counts, DueQuery, ListOrder, Page, RecordQuery, TaskQuery};
-use crate::store::{CheckDepth, Store};
+use crate::store::{CheckDepth, Finding, Store};
 
 use super::words::*;
 use super::{INDEX_LAG_MAX, Lab};
@@ -165,8 +165,11 @@ impl Lab {
             Err(error) if error.code() == ReasonCode::StoreClosed => return,
             Err(error) => panic!("the check failed: {error}"),
         };
-        assert!(findings.is_empty(), "the store found damage: {findings:?}");
         let counts = self.counts().await;
+        // Counts that do not call themselves exact may drift when replies get lost; that is a finding, and no damage.
+        let is_damage = |finding: &Finding| counts.exact || finding.code != ReasonCode::CountsDrifted;
+        let damage: Vec<Finding> = findings.into_iter().filter(is_damage).collect();
+        assert!(damage.is_empty(), "the store found damage: {damage:?}");
         if counts.exact {
             for phase in Phase::ALL {
                 let filter = TaskFilter { phases: vec![phase], ..TaskFilter::all(ns()) };
