@@ -37,8 +37,11 @@ impl Keys {
     }
 }
 
+/// Variables by their names.
+type Variables = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// Reads the environment, which a test gives as it likes.
-struct Usual(Box<dyn Fn(&str) -> Option<String> + Send + Sync>);
+struct Usual(Box<Variables>);
 
 impl std::fmt::Debug for Usual {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -80,7 +80,7 @@ async fn counts_that_drifted_are_found_and_repaired() {
     assert_eq!(bench.store.recount().await.unwrap(), 1);
     assert_eq!(codes(&bench.store, CheckDepth::Full).await, Vec::<&str>::new());
     let counts = bench.store.counts(CountScope { namespace: ns("n"), pool: None }).await.unwrap();
-    assert_eq!(counts.by_phase.iter().map(|(_, count)| count).sum::<u64>(), 3);
+    assert_eq!(counts.by_phase.values().sum::<u64>(), 3);
     assert_eq!(bench.store.recount().await.unwrap(), 0);
 }
 
