@@ -201,6 +201,8 @@ impl Tour<'_> {
         self.run(&["token", "list", "--url", &kept]);
         self.run(&["token", "revoke", "ci", "--url", &kept]);
         self.run(&["token", "revoke", "ci", "--url", &kept]);
+        self.run(&["store", "init", &kept]);
+        self.run(&["store", "recount", &kept]);
         self.run(&["store", "check", &kept]);
         self.run(&["store", "export", &kept, &lines]);
         self.run(&["store", "import", &other, &lines]);
