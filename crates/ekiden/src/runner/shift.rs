@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ekiden_core::id::{Kind, TaskId};
 use ekiden_core::pool::{Concurrency, PoolSettings, Profile};
+use ekiden_core::reason::ReasonCode;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
@@ -142,9 +143,10 @@ impl Shift {
             }
         };
         company.end().await;
-        let goodbye = self.client.queue().goodbye(self.client.namespace().clone(), pulse.runner()).await;
-        if let Err(error) = goodbye {
-            tracing::warn!(%error, "no goodbye");
+        match self.client.queue().goodbye(self.client.namespace().clone(), pulse.runner()).await {
+            // Who was stopped before its first beat is known to nobody.
+            Err(error) if error.code() != ReasonCode::RunnerNotFound => tracing::warn!(%error, "no goodbye"),
+            _ => {}
         }
         worked
     }
