@@ -5,6 +5,8 @@ mod backend;
 mod copy;
 mod keys;
 mod load;
+mod migrate;
+mod places;
 mod snapshot;
 mod verify;
 mod write;
@@ -35,15 +37,15 @@ const CARDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("cards");
 const PAYLOADS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("payloads");
 /// All other records, sealed.
 const OTHERS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("others");
-/// Lists of tasks that rest.
-const LISTS: TableDefinition<'_, &[u8], ()> = TableDefinition::new("lists");
+/// Lists of tasks that rest, sealed, many places a value.
+const PLACES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("places");
 /// How many tasks rest, by namespace, pool and phase.
 const COUNTS: TableDefinition<'_, &[u8], u64> = TableDefinition::new("counts");
 /// Numbers about the whole.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
 /// The format that this program writes, and the lowest program that may open it.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 const FILE: &str = "checkpoint.redb";
 
@@ -92,6 +94,7 @@ impl Checkpoint {
         }
         let checkpoint = Self { disk, path, cache_bytes, database: RwLock::new(None) };
         checkpoint.reopen()?;
+        checkpoint.migrate()?;
         Ok(checkpoint)
     }
 

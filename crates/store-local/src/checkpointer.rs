@@ -14,6 +14,7 @@ use crate::committer::with_source;
 use crate::desk::Frozen;
 use crate::reserve;
 use crate::shared::Shared;
+use crate::waiter::Wait;
 
 /// 256 tasks that leave memory under one hold of the lock: some 50 µs that a caller may have to wait.
 const LEAVE_AT_ONCE: usize = 256;
@@ -63,6 +64,12 @@ fn rest(shared: &Shared) -> bool {
             return true;
         }
         if !is_due && !shared.spares.is_wanting() {
+            if let Some(left) = desk.take_leftovers() {
+                drop(desk);
+                drop(left);
+                desk = shared.desk();
+                continue;
+            }
             desk = shared.sleep_till_change(desk);
             waited = false;
             continue;
@@ -86,9 +93,9 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
         (frozen, wait)
     };
     // The checkpoint never runs ahead of the log.
-    match wait.map(tokio::sync::oneshot::Receiver::blocking_recv) {
-        None | Some(Ok(Ok(()))) => {}
-        Some(Ok(Err(_)) | Err(_)) => return Ok(()),
+    match wait.map(Wait::told_here) {
+        None | Some(Some(Ok(()))) => {}
+        Some(Some(Err(_)) | None) => return Ok(()),
     }
     let Some(frozen) = frozen else {
         let visitors = shared.desk().take_visitors();
@@ -106,6 +113,11 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
     shared.log().release(frozen.sequence);
     leave(shared, written(&frozen));
     leave(shared, visitors);
+    if let Some(written) = Arc::into_inner(frozen.changes) {
+        // Not under the lock.
+        let left = shared.desk().leave_behind(written);
+        drop(left);
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTabl
 
 use ekiden_store::StoreError;
 
-use super::{CARDS, COUNTS, Checkpoint, FILE, LISTS, META, OTHERS, PAYLOADS, TASKS};
+use super::{CARDS, COUNTS, Checkpoint, FILE, META, OTHERS, PAYLOADS, PLACES, TASKS};
 use crate::disk::{Disk, How};
 use crate::error;
 
@@ -33,10 +33,9 @@ impl Checkpoint {
     /// a checkpoint of what is there.
     pub(crate) fn fill_from(&self, view: &ReadTransaction) -> Result<(), StoreError> {
         let database = self.database()?;
-        for table in [TASKS, CARDS, PAYLOADS, OTHERS] {
+        for table in [TASKS, CARDS, PAYLOADS, OTHERS, PLACES] {
             copy(view, &database, table).map_err(|source| self.error(source))?;
         }
-        copy(view, &database, LISTS).map_err(|source| self.error(source))?;
         copy(view, &database, COUNTS).map_err(|source| self.error(source))?;
         copy(view, &database, META).map_err(|source| self.error(source))
     }

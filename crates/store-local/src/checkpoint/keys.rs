@@ -23,7 +23,13 @@ pub(crate) enum List<'a> {
 impl List<'_> {
     /// What all keys of this list begin with.
     pub(crate) fn prefix(&self, namespace: &str) -> Vec<u8> {
-        let mut key = Vec::with_capacity(96);
+        let mut prefix = Vec::with_capacity(96);
+        self.write_prefix(namespace, &mut prefix);
+        prefix
+    }
+
+    /// The same, into a buffer.
+    pub(crate) fn write_prefix(&self, namespace: &str, key: &mut Vec<u8>) {
         key.extend_from_slice(namespace.as_bytes());
         key.push(END);
         let (tag, name) = match self {
@@ -36,16 +42,23 @@ impl List<'_> {
         key.push(tag);
         key.extend_from_slice(name.as_bytes());
         key.push(END);
-        key
     }
+}
 
-    /// The key of an entry: by time, then by id. Moments are never negative.
-    pub(crate) fn key(&self, namespace: &str, at: Timestamp, id: &str) -> Vec<u8> {
-        let mut key = self.prefix(namespace);
-        key.extend_from_slice(&at.as_millis().to_be_bytes());
-        key.extend_from_slice(id.as_bytes());
-        key
-    }
+/// The key of a place in a list: by time, then by id. Moments are never negative.
+pub(crate) fn listed(prefix: &[u8], place: &Listed) -> Vec<u8> {
+    let id = place.id();
+    let mut key = Vec::with_capacity(prefix.len() + 8 + id.len());
+    key.extend_from_slice(prefix);
+    key.extend_from_slice(&place.created_at().as_millis().to_be_bytes());
+    key.extend_from_slice(id.as_bytes());
+    key
+}
+
+/// The prefix of such a key, and the rest.
+pub(crate) fn split_listed(key: &[u8]) -> Result<(&[u8], &[u8]), Unreadable> {
+    let mut ends = key.iter().enumerate().filter(|(_, byte)| **byte == END).map(|(at, _)| at + 1);
+    ends.nth(1).and_then(|end| key.split_at_checked(end)).ok_or(Unreadable::Short)
 }
 
 /// The place that an entry of a list stands for.

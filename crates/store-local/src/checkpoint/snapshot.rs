@@ -1,6 +1,5 @@
 //! Reading the checkpoint: one view that stays as it is while others write.
 
-use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use ekiden_store::{DueEntry, ListOrder, StoreError};
 use redb::{ReadOnlyTable, ReadTransaction};
 
 use super::keys::{self, List};
-use super::{LISTS, PAYLOADS, TASKS, guarded, redb_error};
+use super::{PAYLOADS, PLACES, TASKS, guarded, places, redb_error};
 use crate::codec::{Card, Reader, Unreadable, check_writable, read_body, read_card, unseal};
 use crate::error;
 
@@ -27,7 +26,7 @@ pub(crate) struct Snapshot {
     path: PathBuf,
     tasks: ReadOnlyTable<&'static [u8], &'static [u8]>,
     payloads: ReadOnlyTable<&'static [u8], &'static [u8]>,
-    lists: ReadOnlyTable<&'static [u8], ()>,
+    lists: ReadOnlyTable<&'static [u8], &'static [u8]>,
 }
 
 /// Places of tasks that rest, behind some place.
@@ -42,7 +41,7 @@ impl Snapshot {
     pub(super) fn new(path: PathBuf, transaction: ReadTransaction) -> Result<Self, StoreError> {
         let tasks = transaction.open_table(TASKS).map_err(|source| redb_error(&path, source))?;
         let payloads = transaction.open_table(PAYLOADS).map_err(|source| redb_error(&path, source))?;
-        let lists = transaction.open_table(LISTS).map_err(|source| redb_error(&path, source))?;
+        let lists = transaction.open_table(PLACES).map_err(|source| redb_error(&path, source))?;
         Ok(Self { path, tasks, payloads, lists })
     }
 
@@ -158,31 +157,13 @@ impl Snapshot {
         order: ListOrder,
         after: Option<&Listed>,
     ) -> Result<(), StoreError> {
-        let at = after.map(|after| place_key(prefix, after));
-        let end = keys::behind(prefix);
-        let (from, until) = match (order, &at) {
-            (ListOrder::OldestFirst, Some(at)) => (Bound::Excluded(at.as_slice()), Bound::Excluded(end.as_slice())),
-            (ListOrder::NewestFirst, Some(at)) => (Bound::Included(prefix), Bound::Excluded(at.as_slice())),
-            (_, None) => (Bound::Included(prefix), Bound::Excluded(end.as_slice())),
-        };
-        let range = self.lists.range::<&[u8]>((from, until)).map_err(|source| redb_error(&self.path, source))?;
-        let mut read = 0;
-        let mut take = |entry: Result<(redb::AccessGuard<'_, &[u8]>, _), redb::StorageError>| {
-            let (key, _) = entry.map_err(|source| redb_error(&self.path, source))?;
-            read += 1;
-            if read > limits::PAGE_SCAN_MAX {
-                found.more = true;
-                return Ok(());
-            }
-            let place = keys::place(prefix, key.value());
-            found.places.push(place.map_err(|error| error::unreadable(self.path.display(), &error))?);
-            Ok(())
-        };
         let most = limits::PAGE_SCAN_MAX + 1;
-        match order {
-            ListOrder::OldestFirst => range.take(most).try_for_each(&mut take),
-            ListOrder::NewestFirst => range.rev().take(most).try_for_each(&mut take),
-        }
+        let mut read =
+            places::behind(&self.lists, prefix, order, after, most).map_err(|source| redb_error(&self.path, source))?;
+        found.more |= read.len() == most;
+        read.truncate(limits::PAGE_SCAN_MAX);
+        found.places.append(&mut read);
+        Ok(())
     }
 
     /// Tasks that rest and were kept long enough, oldest first.
@@ -201,19 +182,10 @@ impl Snapshot {
 
     fn read_due(&self, namespace: &Namespace, until: Timestamp, limit: usize) -> Result<Vec<DueEntry>, StoreError> {
         let prefix = List::Purge.prefix(namespace.as_str());
-        let end = keys::behind(&prefix);
-        let range = self.lists.range::<&[u8]>(prefix.as_slice()..end.as_slice());
-        let mut due = Vec::new();
-        for entry in range.map_err(|source| redb_error(&self.path, source))?.take(limit) {
-            let (key, _) = entry.map_err(|source| redb_error(&self.path, source))?;
-            let place = keys::place(&prefix, key.value());
-            let place = place.map_err(|error| error::unreadable(self.path.display(), &error))?;
-            if place.created_at() > until {
-                break;
-            }
-            due.push(DueEntry { key: place.key(namespace), at: place.created_at() });
-        }
-        Ok(due)
+        let places = places::behind(&self.lists, &prefix, ListOrder::OldestFirst, None, limit)
+            .map_err(|source| redb_error(&self.path, source))?;
+        let due = places.into_iter().take_while(|place| place.created_at() <= until);
+        Ok(due.map(|place| DueEntry { key: place.key(namespace), at: place.created_at() }).collect())
     }
 
     fn place(&self, key: &Key) -> String {
@@ -223,13 +195,6 @@ impl Snapshot {
     fn unreadable(&self, key: &Key, error: &Unreadable) -> StoreError {
         error::unreadable(self.place(key), error)
     }
-}
-
-fn place_key(prefix: &[u8], after: &Listed) -> Vec<u8> {
-    let mut key = prefix.to_vec();
-    key.extend_from_slice(&after.created_at().as_millis().to_be_bytes());
-    key.extend_from_slice(after.id().as_bytes());
-    key
 }
 
 /// What can go wrong while a body is read.

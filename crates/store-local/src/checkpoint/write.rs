@@ -6,12 +6,13 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::record::Record;
 use ekiden_core::task::{Phase, Task};
 use ekiden_store::StoreError;
-use ekiden_store::shelf::{Names, Stamp};
+use ekiden_store::shelf::{Listed, Names, Stamp};
 use hashbrown::HashMap;
 use redb::{Durability, ReadableTable, Table, WriteTransaction};
 
 use super::keys::{self, List};
-use super::{CARDS, COUNTS, Changed, Changes, Checkpoint, FORMAT, LISTS, META, OTHERS, PAYLOADS, TASKS, guarded};
+use super::places::{Listing, Moves};
+use super::{CARDS, COUNTS, Changed, Changes, Checkpoint, FORMAT, META, OTHERS, PAYLOADS, PLACES, TASKS, guarded};
 use crate::codec::{self, Card, PAYLOAD_INLINE_MAX, put_body, put_card, read_card, seal, unseal};
 
 impl Checkpoint {
@@ -41,7 +42,7 @@ impl Checkpoint {
             tasks: transaction.open_table(TASKS)?,
             cards: transaction.open_table(CARDS)?,
             payloads: transaction.open_table(PAYLOADS)?,
-            lists: transaction.open_table(LISTS)?,
+            moves: Moves::default(),
             counts: HashMap::new(),
         };
         // In the order of the keys neighbours share pages.
@@ -62,6 +63,7 @@ impl Checkpoint {
                 Changed::Gone { .. } => drop(others.remove(keys::other(key).as_slice())?),
             }
         }
+        pages.moves.write(&mut transaction.open_table(PLACES)?)?;
         let mut counts = transaction.open_table(COUNTS)?;
         for (key, by) in pages.counts {
             let before = counts.get(key.as_slice())?.map_or(0, |count| count.value());
@@ -85,7 +87,8 @@ struct Pages<'t> {
     tasks: Table<'t, &'static [u8], &'static [u8]>,
     cards: Table<'t, &'static [u8], &'static [u8]>,
     payloads: Table<'t, &'static [u8], &'static [u8]>,
-    lists: Table<'t, &'static [u8], ()>,
+    /// What changes in the lists of resting tasks.
+    moves: Moves,
     /// By how much each count of resting tasks changes.
     counts: HashMap<Vec<u8>, i64>,
 }
@@ -103,13 +106,13 @@ impl Pages<'_> {
         let rests = card.index.is_at_rest();
         if let Some(old) = old {
             if old.index.is_at_rest() {
-                self.list(key, &old, Listing::Leave)?;
+                self.list(key, &old, Listing::Leave);
             } else if rests {
                 self.cards.remove(bytes.as_slice())?;
             }
         }
         if rests {
-            self.list(key, &card, Listing::Enter)?;
+            self.list(key, &card, Listing::Enter);
         } else {
             let sealed = seal(&bytes, |into| put_card(&card, into));
             self.cards.insert(bytes.as_slice(), sealed.as_slice())?;
@@ -126,32 +129,29 @@ impl Pages<'_> {
         let bytes = keys::task(key);
         let old = self.tasks.remove(bytes.as_slice())?.and_then(|old| card_of(&bytes, old.value()));
         match old {
-            Some(old) if old.index.is_at_rest() => self.list(key, &old, Listing::Leave)?,
+            Some(old) if old.index.is_at_rest() => self.list(key, &old, Listing::Leave),
             _ => drop(self.cards.remove(bytes.as_slice())?),
         }
         self.payloads.remove(bytes.as_slice())?;
         Ok(())
     }
 
-    fn list(&mut self, key: &Key, card: &Card, listing: Listing) -> Result<(), redb::Error> {
+    fn list(&mut self, key: &Key, card: &Card, listing: Listing) {
         let (namespace, names) = (key.namespace.as_str(), &card.names);
         let phase = card.index.phase.map(List::Phase);
         let group = names.group.as_ref().map(|group| List::Group(group.as_str()));
         let session = names.session.as_ref().map(|session| List::Session(session.as_str()));
         let lists = [Some(List::Pool(names.pool.as_str())), phase, group, session];
-        let purge = card.index.due.iter().filter(|due| due.index == DueIndex::Purge);
-        let entries = lists.into_iter().flatten().map(|list| (list, card.created_at));
-        for (list, at) in entries.chain(purge.map(|due| (List::Purge, due.at))) {
-            let entry = list.key(namespace, at, &key.name);
-            match listing {
-                Listing::Enter => drop(self.lists.insert(entry.as_slice(), ())?),
-                Listing::Leave => drop(self.lists.remove(entry.as_slice())?),
-            }
+        let place = Listed::new(card.created_at, &key.name);
+        for list in lists.into_iter().flatten() {
+            self.moves.add(list, namespace, place.clone(), listing);
+        }
+        for purge in card.index.due.iter().filter(|due| due.index == DueIndex::Purge) {
+            self.moves.add(List::Purge, namespace, place.clone().at(purge.at), listing);
         }
         if let Some(phase) = card.index.phase {
             self.count(&key.namespace, names, phase, listing);
         }
-        Ok(())
     }
 
     fn count(&mut self, namespace: &Namespace, names: &Names, phase: Phase, listing: Listing) {
@@ -161,12 +161,6 @@ impl Pages<'_> {
         };
         *self.counts.entry(keys::count(namespace, names.pool.as_str(), phase)).or_default() += by;
     }
-}
-
-#[derive(Clone, Copy)]
-enum Listing {
-    Enter,
-    Leave,
 }
 
 /// The card of a value that is about to be replaced. A damaged one is replaced like any other; its entries stay behind,

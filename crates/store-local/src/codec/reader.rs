@@ -62,8 +62,12 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes).map(Timestamp::from_millis)
     }
 
+    pub(crate) fn u128(&mut self) -> Result<u128, Unreadable> {
+        self.array().map(u128::from_le_bytes)
+    }
+
     fn op(&mut self) -> Result<OpId, Unreadable> {
-        self.array().map(u128::from_le_bytes).map(OpId::from_bits)
+        self.u128().map(OpId::from_bits)
     }
 
     pub(crate) fn stamp(&mut self) -> Result<Stamp, Unreadable> {

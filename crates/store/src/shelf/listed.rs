@@ -85,6 +85,21 @@ impl Listed {
         Self { created_at, id: Ident::of_text(id) }
     }
 
+    /// The place of a task with a generated id, by its bits.
+    pub fn of_generated(created_at: Timestamp, bits: u128) -> Self {
+        Self { created_at, id: Ident::generated(bits) }
+    }
+
+    /// The same task at another moment: in a list that is sorted by something else.
+    pub fn at(self, at: Timestamp) -> Self {
+        Self { created_at: at, ..self }
+    }
+
+    /// The bits of the task's id, if it was generated.
+    pub fn generated(&self) -> Option<u128> {
+        if let Ident::Generated(upper, lower) = self.id { Some(bits(upper, lower)) } else { None }
+    }
+
     /// When the task was enqueued.
     pub const fn created_at(&self) -> Timestamp {
         self.created_at
