@@ -104,9 +104,13 @@ pub(crate) fn read_other(kind: RecordKind, bytes: &[u8]) -> Result<Record, Unrea
     if record.kind() == kind { Ok(record) } else { Err(Unreadable::Content("a record of another kind".to_owned())) }
 }
 
+/// 1 KiB: what most sealed values stay below, so that they are written without moving.
+const SEALED_BYTES: usize = 1_024;
+
 /// Puts the version before a value and a checksum before both. The checksum covers the key as well.
 pub(crate) fn seal(key: &[u8], content: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut value = vec![0, 0, 0, 0, RECORD_VERSION, MIN_WRITER];
+    let mut value = Vec::with_capacity(SEALED_BYTES);
+    value.extend_from_slice(&[0, 0, 0, 0, RECORD_VERSION, MIN_WRITER]);
     content(&mut value);
     let checksum = checksum_of(key, value.get(4..).unwrap_or_default());
     if let Some(place) = value.get_mut(..4) {

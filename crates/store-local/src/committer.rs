@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ekiden_store::StoreError;
-use tokio::sync::oneshot;
-
 use crate::desk::{Batch, send};
 use crate::log::LogError;
 use crate::shared::Shared;
+use crate::waiter;
 
 /// 100 ms: how soon a full disk is tried again.
 const RETRY_FULL: Duration = Duration::from_millis(100);
@@ -19,14 +17,20 @@ const RETRY_FULL: Duration = Duration::from_millis(100);
 /// nothing when nobody else wants to run.
 const YIELDS_MAX: usize = 16;
 
+/// 4 MiB: a buffer that had to be larger once is not kept.
+const BUFFER_KEPT_MAX: usize = 4 << 20;
+
 /// Runs until the store is closed and everything is written, or until a write fails.
 pub(crate) fn run(shared: &Shared) {
     let mut served = 0;
+    let mut bytes = Vec::new();
     loop {
         gather(shared, served);
         let Some(batch) = next_batch(shared) else { return };
-        let Some(told) = write(shared, batch) else { return };
+        let Some(told) = write(shared, batch, &mut bytes) else { return };
         served = told;
+        bytes.clear();
+        bytes.shrink_to(BUFFER_KEPT_MAX);
     }
 }
 
@@ -58,14 +62,20 @@ fn next_batch(shared: &Shared) -> Option<Batch> {
 }
 
 /// Writes a batch and tells everybody; how many, or `None` if it failed.
-fn write(shared: &Shared, batch: Batch) -> Option<usize> {
-    match append(shared, &batch) {
+fn write(shared: &Shared, mut batch: Batch, bytes: &mut Vec<u8>) -> Option<usize> {
+    for note in batch.notes.drain(..) {
+        note.write(bytes);
+    }
+    match append(shared, bytes, batch.sequence) {
         Ok(()) => {
-            let told = shared.desk().settle(batch.revision);
+            let told = {
+                let mut desk = shared.desk();
+                desk.reuse(batch.notes);
+                desk.settle(batch.revision)
+            };
             let count = told.len();
-            tell(told);
+            waiter::tell(told, &Ok(()));
             send(&shared.hints, batch.hints);
-            shared.desk().reuse(batch.bytes);
             Some(count)
         }
         Err(error) => {
@@ -79,12 +89,12 @@ fn write(shared: &Shared, batch: Batch) -> Option<usize> {
 }
 
 /// One write, one sync. A disk without room is waited for: nothing was written, and the batch is as good as before.
-fn append(shared: &Shared, batch: &Batch) -> Result<(), LogError> {
+fn append(shared: &Shared, bytes: &[u8], expected: u64) -> Result<(), LogError> {
     loop {
         let mut log = shared.log();
-        match log.append(&batch.bytes) {
+        match log.append(bytes) {
             Ok(sequence) => {
-                debug_assert_eq!(sequence, batch.sequence, "the desk counts batches as the log does");
+                debug_assert_eq!(sequence, expected, "the desk counts batches as the log does");
                 return log.sync();
             }
             Err(LogError::NoSpace { .. }) if shared.desk().is_running() => {
@@ -96,13 +106,6 @@ fn append(shared: &Shared, batch: &Batch) -> Result<(), LogError> {
             Err(error) => return Err(error),
         }
         shared.set_exhausted(false);
-    }
-}
-
-fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>) {
-    for waiter in waiters {
-        // Whoever went away does not need the answer.
-        let _ = waiter.send(Ok(()));
     }
 }
 

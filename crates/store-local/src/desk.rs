@@ -12,12 +12,13 @@ use ekiden_core::task::Task;
 use ekiden_store::shelf::{Look, Put, Scribe, Shelf, Stamp};
 use ekiden_store::{Happened, Hint, Op, Outcome, StoreError};
 use hashbrown::HashMap;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::broadcast;
 
 use crate::Options;
 use crate::checkpoint::{Changed, Changes, Checkpoint, Snapshot};
-use crate::codec::{write_delete, write_put};
 use crate::error;
+use crate::note::Note;
+use crate::waiter::{self, Wait, Waiter};
 
 /// Everything behind the lock.
 pub(crate) struct Desk {
@@ -26,10 +27,10 @@ pub(crate) struct Desk {
     pending: VecDeque<Batch>,
     /// The sequence number that the next new batch will have.
     next_sequence: u64,
-    /// A buffer that was used before.
-    buffer: Vec<u8>,
+    /// A list that was used before.
+    emptied: Vec<Note>,
     /// Who waits until a revision is durable, in the order of revisions.
-    waiters: VecDeque<(u64, oneshot::Sender<Result<(), StoreError>>)>,
+    waiters: VecDeque<(u64, Waiter)>,
     /// Everything up to this revision is durable.
     durable: u64,
     /// What changed since the last checkpoint began.
@@ -38,6 +39,9 @@ pub(crate) struct Desk {
     changes_bytes: usize,
     /// What the checkpoint that is being written will hold.
     writing: Option<Frozen>,
+    /// What the latest checkpoint has and nobody needs here any more. Callers drop it, a little with each op: they make as much
+    /// anew and find the room again, while a thread that drops it all at once would fight with them for the allocator.
+    leftovers: Option<Leftovers>,
     /// Tasks that rested and were looked at, but did not change: they go again with the next checkpoint.
     visitors: Vec<(Key, u64)>,
     /// The largest generated id of each namespace that was put so far, and that any checkpoint may know. Ids only rise, so a
@@ -65,7 +69,9 @@ pub(crate) enum Status {
 /// Changes on their way to the log, written and synced together.
 #[derive(Default)]
 pub(crate) struct Batch {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) notes: Vec<Note>,
+    /// About how many bytes they will be.
+    bytes: usize,
     pub(crate) hints: Vec<Hint>,
     /// The latest revision among them.
     pub(crate) revision: u64,
@@ -84,6 +90,15 @@ pub(crate) struct Frozen {
     bytes: usize,
 }
 
+/// Changes that were written to the checkpoint.
+pub(crate) type Leftovers = hashbrown::hash_map::IntoIter<Key, Changed>;
+
+/// 4 leftovers an op: a life has three ops and leaves one behind.
+const DROPPED_AN_OP: usize = 4;
+
+/// 4,096 notes: a list for more is not kept.
+const NOTES_KEPT_MAX: usize = 4_096;
+
 /// 4 MiB: a batch that has so much takes no further op, so that one sync never waits for long.
 const BATCH_FULL: usize = 4 << 20;
 
@@ -96,12 +111,13 @@ impl Desk {
             shelf,
             pending: VecDeque::new(),
             next_sequence,
-            buffer: Vec::new(),
+            emptied: Vec::new(),
             waiters: VecDeque::new(),
             durable,
             changes,
             changes_bytes,
             writing: None,
+            leftovers: None,
             visitors: Vec::new(),
             is_upkeep_asleep: false,
             newest: known.clone(),
@@ -123,9 +139,10 @@ impl Desk {
 
     /// Carries out an op in the index, and notes what has to be written.
     pub(crate) fn carry_out(&mut self, op: Op, hints: &broadcast::Sender<Hint>, checkpoint: &Checkpoint) -> Outcome {
-        if self.pending.back().is_none_or(|batch| batch.bytes.len() >= BATCH_FULL) {
+        if self.pending.back().is_none_or(|batch| batch.bytes >= BATCH_FULL) {
             self.begin_batch();
         }
+        self.drop_some();
         let snapshot = self.snapshot.take();
         let mut journal = Journal {
             batch: self.pending.back_mut().expect("there is a batch with room"),
@@ -195,17 +212,17 @@ impl Desk {
     }
 
     /// Waits until a revision is durable; `None` if it is.
-    pub(crate) fn wait_for(&mut self, revision: u64) -> Option<oneshot::Receiver<Result<(), StoreError>>> {
+    pub(crate) fn wait_for(&mut self, revision: u64) -> Option<Wait> {
         if revision <= self.durable {
             return None;
         }
-        let (sender, receiver) = oneshot::channel();
-        self.waiters.push_back((self.shelf.revision(), sender));
-        Some(receiver)
+        let (waiter, wait) = waiter::wait();
+        self.waiters.push_back((self.shelf.revision(), waiter));
+        Some(wait)
     }
 
     /// Everything up to this revision is durable. Gives whom to tell.
-    pub(crate) fn settle(&mut self, revision: u64) -> Vec<oneshot::Sender<Result<(), StoreError>>> {
+    pub(crate) fn settle(&mut self, revision: u64) -> Vec<Waiter> {
         self.durable = self.durable.max(revision);
         let count = self.waiters.partition_point(|(waits_for, _)| *waits_for <= revision);
         self.waiters.drain(..count).map(|(_, waiter)| waiter).collect()
@@ -218,8 +235,7 @@ impl Desk {
         }
         for (revision, waiter) in self.waiters.drain(..) {
             let happened = if revision <= unknown_upto { Happened::Unknown } else { Happened::NotApplied };
-            // Whoever went away does not need the answer.
-            let _ = waiter.send(Err(error::failed(why, happened)));
+            waiter::tell([waiter], &Err(error::failed(why, happened)));
         }
         self.pending.clear();
     }
@@ -242,7 +258,7 @@ impl Desk {
 
     /// Whether nothing waits for the committer.
     pub(crate) fn is_idle(&self) -> bool {
-        self.pending.iter().all(|batch| batch.bytes.is_empty())
+        self.pending.iter().all(|batch| batch.notes.is_empty())
     }
 
     /// How many callers wait.
@@ -255,11 +271,10 @@ impl Desk {
         if self.is_idle() { None } else { self.pending.pop_front() }
     }
 
-    /// Takes a buffer back.
-    pub(crate) fn reuse(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() > self.buffer.capacity() && buffer.capacity() <= BATCH_FULL {
-            buffer.clear();
-            self.buffer = buffer;
+    /// Takes an empty list back.
+    pub(crate) fn reuse(&mut self, emptied: Vec<Note>) {
+        if emptied.capacity() > self.emptied.capacity() && emptied.capacity() <= NOTES_KEPT_MAX {
+            self.emptied = emptied;
         }
     }
 
@@ -280,8 +295,8 @@ impl Desk {
     }
 
     fn begin_batch(&mut self) {
-        let bytes = std::mem::take(&mut self.buffer);
-        self.pending.push_back(Batch { bytes, sequence: self.next_sequence, ..Batch::default() });
+        let notes = std::mem::take(&mut self.emptied);
+        self.pending.push_back(Batch { notes, sequence: self.next_sequence, ..Batch::default() });
         self.next_sequence += 1;
     }
 
@@ -289,7 +304,7 @@ impl Desk {
     /// later batches, so that a batch is in the checkpoint as a whole or not at all.
     pub(crate) fn freeze(&mut self) -> Option<Frozen> {
         if self.writing.is_none() && !self.changes.is_empty() {
-            if self.pending.back().is_none_or(|batch| !batch.bytes.is_empty()) {
+            if self.pending.back().is_none_or(|batch| !batch.notes.is_empty()) {
                 self.begin_batch();
             }
             self.known.clone_from(&self.newest);
@@ -299,6 +314,23 @@ impl Desk {
             self.writing = Some(Frozen { changes, sequence, revision, bytes });
         }
         self.writing.clone()
+    }
+
+    fn drop_some(&mut self) {
+        let Some(leftovers) = &mut self.leftovers else { return };
+        if leftovers.by_ref().take(DROPPED_AN_OP).count() < DROPPED_AN_OP {
+            self.leftovers = None;
+        }
+    }
+
+    /// Leaves what was written to those who come; what they have not dropped of the one before comes back.
+    pub(crate) fn leave_behind(&mut self, written: Changes) -> Option<Leftovers> {
+        self.leftovers.replace(written.into_iter())
+    }
+
+    /// What is left when nobody comes.
+    pub(crate) fn take_leftovers(&mut self) -> Option<Leftovers> {
+        self.leftovers.take()
     }
 
     /// The checkpoint has what was frozen.
@@ -359,12 +391,14 @@ impl Journal<'_> {
 
 impl Scribe for Journal<'_> {
     fn put(&mut self, put: Put<'_>) {
-        write_put(&put, &mut self.batch.bytes);
         self.batch.revision = put.stamp.revision;
         // The checkpoint needs a spec that it has not seen, even if it came with an earlier change.
         let unseen = |changes: &Changes| matches!(changes.get(put.key), Some(Changed::Put { spec: true, .. }));
         let spec = !put.same_spec || unseen(self.changes) || self.writing.is_some_and(unseen);
-        self.note(put.key, Changed::Put { record: put.record.clone(), stamp: put.stamp, spec });
+        let changed = Changed::Put { record: put.record.clone(), stamp: put.stamp, spec };
+        self.batch.bytes += bytes_of(&changed);
+        self.batch.notes.push(Note::of(&put));
+        self.note(put.key, changed);
         self.rise(put.key);
         if put.ready {
             self.hint(|| Hint::Ready(put.key.namespace.clone()));
@@ -373,7 +407,7 @@ impl Scribe for Journal<'_> {
     }
 
     fn deleted(&mut self, key: &Key, revision: u64) {
-        write_delete(key, revision, &mut self.batch.bytes);
+        self.batch.notes.push(Note::Deleted { key: key.clone(), revision });
         self.batch.revision = revision;
         self.note(key, Changed::Gone { revision });
         self.hint(|| Hint::Changed(key.clone()));

@@ -14,10 +14,12 @@ pub mod disk;
 mod error;
 mod listing;
 pub mod log;
+mod note;
 mod open;
 mod reserve;
 mod shared;
 mod store;
+mod waiter;
 
 pub use compact::Compacted;
 pub use open::Options;

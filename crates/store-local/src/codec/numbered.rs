@@ -8,14 +8,20 @@ use rmp::encode as put;
 use serde::Serialize;
 use serde::ser::{self, Serializer};
 
-/// The structures whose fields are numbered. None of them is ever read by a tag or flattened, which needs names.
-const NUMBERED: [&str; 7] = ["State", "Spec", "TaskEnvelope", "Attempt", "HistoryLine", "Lease", "Policy"];
+/// Whether the fields of a structure are numbered. None of these is ever read by a tag or flattened, which needs names.
+#[inline]
+fn is_numbered(structure: &str) -> bool {
+    matches!(structure, "State" | "Spec" | "TaskEnvelope" | "Attempt" | "HistoryLine" | "Lease" | "Policy")
+}
 
-/// The words that are numbers.
-const WORDS: [&str; 3] = ["Phase", "EventName", "Outcome"];
+/// Whether the words of a kind are numbers.
+#[inline]
+fn is_counted(words: &str) -> bool {
+    matches!(words, "Phase" | "EventName" | "Outcome")
+}
 
-/// A payload stands apart from its task, as the bytes that it is.
-const APART: (&str, &str) = ("TaskEnvelope", "payload");
+/// The structure whose payload stands apart from its task, as the bytes that it is.
+const ENVELOPE: &str = "TaskEnvelope";
 
 /// Appends a value.
 pub(crate) fn put_numbered<T: Serialize>(value: &T, into: &mut Vec<u8>) {
@@ -46,28 +52,75 @@ fn count(items: usize) -> Result<u32, Unwritable> {
     u32::try_from(items).map_err(|error| Unwritable(error.to_string()))
 }
 
+// What a task has most of is written here: a state is encoded at every change, and the ways of `rmp` lead through a writer
+// that may fail. Both write the same bytes.
+
+/// A number, in as few bytes as it needs.
+#[inline]
+fn put_uint(into: &mut Vec<u8>, value: u64) {
+    let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
+    match value {
+        0..0x80 => into.push(h),
+        0x80..0x100 => into.extend_from_slice(&[0xcc, h]),
+        0x100..0x1_0000 => into.extend_from_slice(&[0xcd, g, h]),
+        0x1_0000..0x1_0000_0000 => into.extend_from_slice(&[0xce, e, f, g, h]),
+        _ => into.extend_from_slice(&[0xcf, a, b, c, d, e, f, g, h]),
+    }
+}
+
+/// A text with its length.
+#[inline]
+fn put_str(into: &mut Vec<u8>, text: &str) -> Written {
+    match u8::try_from(text.len()) {
+        Ok(length @ 0..0x20) => into.push(0xa0 | length),
+        Ok(length) => into.extend_from_slice(&[0xd9, length]),
+        Err(_) => return done(put::write_str(into, text)),
+    }
+    into.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+/// How many entries a map has, or how many items a list.
+#[inline]
+fn put_len(into: &mut Vec<u8>, items: usize, list: List) -> Written {
+    match (u8::try_from(items), list) {
+        (Ok(items @ 0..0x10), List::Map) => into.push(0x80 | items),
+        (Ok(items @ 0..0x10), List::Array) => into.push(0x90 | items),
+        (_, List::Map) => return done(put::write_map_len(into, count(items)?)),
+        (_, List::Array) => return done(put::write_array_len(into, count(items)?)),
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum List {
+    Map,
+    Array,
+}
+
 impl<'a, 'b> Numbered<'b> {
     /// A variant with content: a map of one entry.
     fn variant(&'a mut self, name: &str) -> Written {
-        done(put::write_map_len(self.0, 1))?;
-        done(put::write_str(self.0, name))
+        put_len(self.0, 1, List::Map)?;
+        put_str(self.0, name)
     }
 
     fn array(&'a mut self, items: Option<usize>) -> Result<Items<'a, 'b>, Unwritable> {
         let items = items.ok_or_else(|| Unwritable("a list of unknown length".to_owned()))?;
-        done(put::write_array_len(self.0, count(items)?))?;
+        put_len(self.0, items, List::Array)?;
         Ok(Items(self))
     }
 
     fn map(&'a mut self, entries: Option<usize>) -> Result<Items<'a, 'b>, Unwritable> {
         let entries = entries.ok_or_else(|| Unwritable("a map of unknown length".to_owned()))?;
-        done(put::write_map_len(self.0, count(entries)?))?;
+        put_len(self.0, entries, List::Map)?;
         Ok(Items(self))
     }
 
+    #[inline]
     fn fields(&'a mut self, of: &'static str, entries: usize) -> Result<Fields<'a, 'b>, Unwritable> {
-        done(put::write_map_len(self.0, count(entries)?))?;
-        Ok(Fields { to: self, of, next: NUMBERED.contains(&of).then_some(0) })
+        put_len(self.0, entries, List::Map)?;
+        Ok(Fields { to: self, next: is_numbered(of).then_some(0), is_envelope: of == ENVELOPE })
     }
 }
 
@@ -77,22 +130,23 @@ struct Items<'a, 'b>(&'a mut Numbered<'b>);
 /// The fields of a structure.
 struct Fields<'a, 'b> {
     to: &'a mut Numbered<'b>,
-    of: &'static str,
     /// The place of the next field, where places count.
     next: Option<u8>,
+    is_envelope: bool,
 }
 
 impl Fields<'_, '_> {
+    #[inline]
     fn put<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Written {
         match &mut self.next {
             Some(place) => {
-                done(put::write_uint(self.to.0, u64::from(*place)))?;
+                put_uint(self.to.0, u64::from(*place));
                 *place += 1;
             }
-            None => done(put::write_str(self.to.0, name))?,
+            None => put_str(self.to.0, name)?,
         }
-        if (self.of, name) == APART {
-            return done(put::write_str(self.to.0, ""));
+        if self.is_envelope && name == "payload" {
+            return put_str(self.to.0, "");
         }
         value.serialize(&mut *self.to)
     }
@@ -137,7 +191,10 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     }
 
     fn serialize_i64(self, value: i64) -> Written {
-        done(put::write_sint(self.0, value))
+        match u64::try_from(value) {
+            Ok(value) => self.serialize_u64(value),
+            Err(_) => done(put::write_sint(self.0, value)),
+        }
     }
 
     fn serialize_u8(self, value: u8) -> Written {
@@ -153,7 +210,8 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     }
 
     fn serialize_u64(self, value: u64) -> Written {
-        done(put::write_uint(self.0, value))
+        put_uint(self.0, value);
+        Ok(())
     }
 
     fn serialize_f32(self, value: f32) -> Written {
@@ -169,7 +227,7 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     }
 
     fn serialize_str(self, value: &str) -> Written {
-        done(put::write_str(self.0, value))
+        put_str(self.0, value)
     }
 
     fn serialize_bytes(self, value: &[u8]) -> Written {
@@ -193,7 +251,7 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     }
 
     fn serialize_unit_variant(self, of: &'static str, place: u32, name: &'static str) -> Written {
-        if WORDS.contains(&of) { self.serialize_u32(place) } else { self.serialize_str(name) }
+        if is_counted(of) { self.serialize_u32(place) } else { self.serialize_str(name) }
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _name: &'static str, value: &T) -> Written {
