@@ -12,6 +12,12 @@ use serde::Serialize;
 /// The name under which a request stands in the log.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("ekiden-request-id");
 
+/// What an answer has to do with pages of other sites.
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// 12 headers: what an answer has, and what hyper adds, so that room is made once.
+const HEADERS_USUAL: usize = 12;
+
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// JSON with a status.
@@ -40,6 +46,7 @@ pub(crate) fn nothing() -> Response {
 pub(crate) fn typed(status: StatusCode, content_type: HeaderValue, bytes: Bytes) -> Response {
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;
+    response.headers_mut().reserve(HEADERS_USUAL);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
 }
@@ -100,6 +107,6 @@ pub(crate) fn secure(headers: &mut HeaderMap, request_id: &HeaderValue) {
         .entry(header::CONTENT_SECURITY_POLICY)
         .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(REQUEST_ID, request_id.clone());
 }

@@ -3,8 +3,11 @@
 
 use std::net::SocketAddr;
 
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, HeaderName, Uri, header};
 use ekiden_core::reason::{ReasonCode, Refusal};
+
+/// What a browser says of who asks.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The names that a server answers for.
 #[derive(Clone, Debug)]
@@ -36,8 +39,7 @@ impl Guard {
         {
             return Err(Refusal::new(ReasonCode::OriginForeign));
         }
-        let site = headers.get_all("sec-fetch-site").iter();
-        for site in site {
+        for site in headers.get_all(SEC_FETCH_SITE).iter() {
             if !matches!(site.as_bytes(), b"same-origin" | b"none") {
                 return Err(Refusal::new(ReasonCode::OriginForeign));
             }
