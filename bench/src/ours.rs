@@ -19,7 +19,7 @@ use ekiden_core::time::Timestamp;
 use ekiden_core::transition::Start;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{MemoryStore, Store, StoreExt};
+use ekiden_store::{CountScope, MemoryStore, Store, StoreExt};
 
 use crate::ledger::{Ledger, Stopwatch};
 use crate::{Outcome, payload};
@@ -177,6 +177,14 @@ impl Backlog {
             self.bed.settle_all(&claimed, &mut self.entropy).await?;
         }
         Ok(())
+    }
+
+    /// How many tasks have ended.
+    pub async fn ended(&self) -> Outcome<usize> {
+        let scope = CountScope { namespace: self.bed.namespace.clone(), pool: None };
+        let counts = self.bed.store.counts(scope).await?;
+        let ended: u64 = counts.by_phase.iter().filter(|(phase, _)| phase.is_final()).map(|(_, count)| *count).sum();
+        Ok(usize::try_from(ended)?)
     }
 
     /// Adds waiting tasks, some a call.

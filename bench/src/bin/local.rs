@@ -26,8 +26,16 @@ const CLAIM_LIMIT: usize = 16;
 /// 256 tasks a call: filling is not what is measured.
 const FILL_AT_ONCE: usize = 256;
 
+/// 250,000 ended tasks between two looks at how far it is.
+const PREPARE_AT_ONCE: usize = 250_000;
+
 /// The payload of every task, which is not in memory but is taken off all the same.
 const PAYLOAD_BYTES: f64 = 100.0;
+
+/// What `--help` prints behind the flags of every benchmark.
+const PREPARED: &str = "
+  --prepare FOLDER   only carry the ended tasks of a long run through their lives, in a folder that stays; repeat it to go on
+  --prepared FOLDER  a long run with what is in that folder, which it uses up";
 
 /// How much is measured.
 struct Effort {
@@ -37,7 +45,7 @@ struct Effort {
     lives: [usize; 2],
     /// Tasks that wait.
     waiting: usize,
-    /// Tasks that ended before.
+    /// Tasks that ended before, in a second store with as many waiting ones.
     ended: usize,
     /// Claims of a try.
     claims: usize,
@@ -52,8 +60,16 @@ fn main() -> ExitCode {
     let outcome = match flags.as_slice() {
         [mode, folder, rest @ ..] if mode == "--fill" => fill(Path::new(folder), rest).map(|()| ExitCode::SUCCESS),
         [mode, folder, rest @ ..] if mode == "--open" => open(Path::new(folder), rest).map(|()| ExitCode::SUCCESS),
+        [mode, folder] if mode == "--prepare" => prepare(Path::new(folder), LONG.ended).map(|()| ExitCode::SUCCESS),
+        [mode, folder, rest @ ..] if mode == "--prepared" => match Arguments::parse(rest.iter().cloned()) {
+            Ok(arguments) => run(&Arguments { long: true, ..arguments }, Some(Path::new(folder))),
+            Err(error) => {
+                eprintln!("error: {error}");
+                return ExitCode::from(2);
+            }
+        },
         _ => match Arguments::parse(flags) {
-            Ok(arguments) => run(&arguments),
+            Ok(arguments) => run(&arguments, None),
             Err(error) => {
                 eprintln!("error: {error}");
                 return ExitCode::from(2);
@@ -71,9 +87,9 @@ fn runtime() -> Outcome<tokio::runtime::Runtime> {
 }
 
 /// Measures, prints, writes.
-fn run(arguments: &Arguments) -> Outcome<ExitCode> {
+fn run(arguments: &Arguments, prepared: Option<&Path>) -> Outcome<ExitCode> {
     if arguments.help {
-        println!("local {USAGE}");
+        println!("local {USAGE}{PREPARED}");
         return Ok(ExitCode::SUCCESS);
     }
     let effort = match (arguments.quick, arguments.long) {
@@ -84,7 +100,11 @@ fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     let machine = Machine::here();
     let mut figures = Vec::new();
     figures.extend(lives(&effort)?);
-    figures.extend(many(&effort)?);
+    let (plain, claim_1k) = many(&effort)?;
+    figures.extend(plain.figures(claim_1k));
+    if effort.ended > 0 {
+        figures.extend(beside_ended(&effort, prepared)?.figures_beside(&plain));
+    }
     let report = Report::new(machine, arguments.quick, figures);
     print!("{}", report.table());
     if let Some(file) = &arguments.json {
@@ -151,31 +171,89 @@ fn one_try(callers: usize, tasks: usize) -> Outcome<(f64, f64, f64)> {
     Ok((ours, tasks as f64 / raw.as_secs_f64(), tasks as f64 / batches.len() as f64))
 }
 
-fn many(effort: &Effort) -> Outcome<Vec<Figure>> {
-    let thousand = Folder::new("thousand")?;
-    let [_, claim_1k] = kill_and_reopen(&thousand.0, 1_000, 0, effort.claims)?.1;
-    let million = Folder::new("million")?;
-    let (memory, [reopen, claim_1m]) = kill_and_reopen(&million.0, effort.waiting, effort.ended, effort.claims)?;
-    let memory = memory - PAYLOAD_BYTES;
-    Ok(vec![
-        Figure::new("memory.task", memory, "bytes").held_to("≤ 400", memory <= 400.0),
-        Figure::new("reopen.1m", reopen, "s").held_to("≤ 3", reopen <= 3.0),
-        Figure::new("claim.1k", claim_1k, "ns"),
-        Figure::new("claim.1m", claim_1m, "ns").held_to("≤ 1.3 × claim.1k", claim_1m <= 1.3 * claim_1k),
-    ])
+/// What a number of waiting tasks costs.
+struct Cost {
+    /// Bytes of memory a task.
+    memory: f64,
+    /// Seconds to open after a kill.
+    reopen: f64,
+    /// Nanoseconds a claim, the median.
+    claim: f64,
 }
 
-/// Fills a store in a process of its own, kills that, and opens it in another: bytes of memory a waiting task, then seconds to
-/// open and nanoseconds a claim.
-fn kill_and_reopen(folder: &Path, waiting: usize, ended: usize, claims: usize) -> Outcome<(f64, [f64; 2])> {
-    eprintln!("measuring with {waiting} waiting and {ended} ended tasks …");
-    let (mut child, lines) = start("--fill", folder, &[waiting, ended])?;
+impl Cost {
+    fn figures(&self, claim_1k: f64) -> [Figure; 4] {
+        let Self { memory, reopen, claim } = *self;
+        [
+            Figure::new("memory.task", memory, "bytes").held_to("≤ 400", memory <= 400.0),
+            Figure::new("reopen.1m", reopen, "s").held_to("≤ 3", reopen <= 3.0),
+            Figure::new("claim.1k", claim_1k, "ns"),
+            Figure::new("claim.1m", claim, "ns").held_to("≤ 1.3 × claim.1k", claim <= 1.3 * claim_1k),
+        ]
+    }
+
+    /// The same beside a store without ended tasks: none may be worse by more than a third.
+    fn figures_beside(&self, plain: &Self) -> [Figure; 3] {
+        let figure = |id, ours: f64, unit, theirs: f64| {
+            Figure::new(id, ours, unit).beside(WITHOUT_ENDED, theirs).held_to("≤ 1.33", ours <= theirs * 4.0 / 3.0)
+        };
+        [
+            figure("memory.task.10m_ended", self.memory, "bytes", plain.memory),
+            figure("reopen.1m.10m_ended", self.reopen, "s", plain.reopen),
+            figure("claim.1m.10m_ended", self.claim, "ns", plain.claim),
+        ]
+    }
+}
+
+const WITHOUT_ENDED: &str = "the same without ended tasks";
+
+/// The cost of many waiting tasks, and of a claim with a thousand.
+fn many(effort: &Effort) -> Outcome<(Cost, f64)> {
+    let thousand = Folder::new("thousand")?;
+    let claim_1k = kill_and_reopen(&thousand.0, 1_000, effort.claims)?.claim;
+    let million = Folder::new("million")?;
+    Ok((kill_and_reopen(&million.0, effort.waiting, effort.claims)?, claim_1k))
+}
+
+/// The cost of as many behind ended tasks. Those are carried through their lives by a process that ends, so that what it
+/// leaves in memory is in no figure.
+fn beside_ended(effort: &Effort, prepared: Option<&Path>) -> Outcome<Cost> {
+    if let Some(folder) = prepared {
+        return kill_and_reopen(folder, effort.waiting, effort.claims);
+    }
+    let folder = Folder::new("ended")?;
+    prepare(&folder.0, effort.ended)?;
+    kill_and_reopen(&folder.0, effort.waiting, effort.claims)
+}
+
+/// Carries tasks through their lives until so many have ended.
+fn prepare(folder: &Path, ended: usize) -> Outcome<()> {
+    let store = Arc::new(LocalStore::open(&folder.join("data"), Options::default())?);
+    let runtime = runtime()?;
+    let mut backlog = Backlog::on(store.clone())?;
+    let start = Instant::now();
+    loop {
+        let there = runtime.block_on(backlog.ended())?;
+        eprintln!("{there} of {ended} tasks have ended, {:.0} s", start.elapsed().as_secs_f64());
+        if there >= ended {
+            break;
+        }
+        runtime.block_on(backlog.finish((ended - there).min(PREPARE_AT_ONCE), FILL_AT_ONCE))?;
+    }
+    Ok(runtime.block_on(store.close())?)
+}
+
+/// Fills a store in a process of its own, kills that, and opens it in another.
+fn kill_and_reopen(folder: &Path, waiting: usize, claims: usize) -> Outcome<Cost> {
+    eprintln!("measuring with {waiting} waiting tasks …");
+    let (mut child, lines) = start("--fill", folder, &[waiting])?;
     child.kill()?;
     child.wait()?;
     let [memory] = numbers(&lines)?;
     let (mut child, lines) = start("--open", folder, &[claims])?;
     child.wait()?;
-    Ok((memory, numbers(&lines)?))
+    let [reopen, claim] = numbers(&lines)?;
+    Ok(Cost { memory: memory - PAYLOAD_BYTES, reopen, claim })
 }
 
 /// Starts this program once more, and reads the line that it prints when it is done.
@@ -200,11 +278,10 @@ fn number(from: &[OsString], at: usize) -> Outcome<usize> {
 
 /// Fills a store, says what a waiting task takes of memory, and waits to be killed.
 fn fill(folder: &Path, rest: &[OsString]) -> Outcome<()> {
-    let (waiting, ended) = (number(rest, 0)?, number(rest, 1)?);
+    let waiting = number(rest, 0)?;
     let store = Arc::new(LocalStore::open(&folder.join("data"), Options::default())?);
     let runtime = runtime()?;
     let mut backlog = Backlog::on(store)?;
-    runtime.block_on(backlog.finish(ended, FILL_AT_ONCE))?;
     let before = resident_bytes()?;
     runtime.block_on(backlog.add(waiting, FILL_AT_ONCE))?;
     // The checkpoint follows within some hundred milliseconds, and lets memory go.

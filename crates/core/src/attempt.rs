@@ -8,6 +8,7 @@ use crate::event::EventName;
 use crate::id::RunnerId;
 use crate::lease::Token;
 use crate::limits;
+use crate::newer::Newer;
 use crate::reason::ReasonCode;
 use crate::task::{Phase, State};
 use crate::time::Timestamp;
@@ -113,6 +114,9 @@ pub struct Attempt {
     /// How far its cancelled work has come to an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl Attempt {
@@ -145,6 +149,9 @@ pub struct HistoryLine {
     /// A word to it, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Arc<str>>,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl State {
@@ -161,6 +168,7 @@ impl State {
             outcome: None,
             error: None,
             stage: None,
+            newer: Newer::NONE,
         });
     }
 
@@ -194,7 +202,14 @@ impl State {
         if self.history.len() == limits::HISTORY_LINES_MAX {
             self.history.remove(0);
         }
-        self.history.push(HistoryLine { at: now, event, phase: self.phase, execution_no: self.execution_no, note });
+        self.history.push(HistoryLine {
+            at: now,
+            event,
+            phase: self.phase,
+            execution_no: self.execution_no,
+            note,
+            newer: Newer::NONE,
+        });
         self.updated_at = now;
     }
 }
@@ -231,6 +246,7 @@ mod tests {
             outcome: None,
             error: None,
             stage: None,
+            newer: Newer::NONE,
         };
         let end = Timestamp::from_millis(1_000);
         let check = |attempts: &[Attempt], number, token, now| check_output(attempts, number, Token(token), now);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::id::TaskId;
+use crate::newer::Newer;
 use crate::reason::{ReasonCode, Refusal};
 
 /// What becomes of a task when a parent ends without success.
@@ -27,6 +28,9 @@ pub struct Edge {
     pub parent: TaskId,
     /// Who waits.
     pub child: TaskId,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 /// A set of tasks and what each waits for.

@@ -133,6 +133,7 @@ mod tests {
     use crate::event::Event;
     use crate::fixtures::{NOON, born, spec};
     use crate::id::{GroupId, Kind, OpId, PoolName, RunnerId};
+    use crate::newer::Newer;
     use crate::pool::Profile;
     use crate::runner::RunnerStatus;
     use crate::time::Millis;
@@ -149,6 +150,7 @@ mod tests {
             project_root: String::new(),
             pools: vec![PoolName::new("pool").unwrap()],
             kinds: vec![Kind::new(kind).unwrap()],
+            newer: Newer::NONE,
         }
     }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{LaneKey, TaskId};
 use crate::limits;
+use crate::newer::Newer;
 use crate::reason::{ReasonCode, Refusal};
 use crate::task::State;
 use crate::time::Timestamp;
@@ -72,12 +73,15 @@ pub struct Lane {
     pub places: Vec<TaskId>,
     /// How many wait.
     pub waiting: u64,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl Lane {
     /// A lane that nobody has joined.
     pub fn empty(width: u32) -> Self {
-        Self { width, next: 0, places: Vec::new(), waiting: 0 }
+        Self { width, next: 0, places: Vec::new(), waiting: 0, newer: Newer::NONE }
     }
 
     /// A newcomer joins: gets a place if one is free and nobody waits, else a number.
@@ -128,6 +132,9 @@ impl Lane {
 pub struct LaneMember {
     /// Who waits.
     pub task: TaskId,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 /// Gives a waiting task its place. The phase stays: it was queued before and is queued now, but from here on it can be claimed.

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::hash;
 use crate::id::{OpId, RunnerId, TaskId};
+use crate::newer::Newer;
 use crate::time::{Millis, Timestamp};
 
 /// The fencing token: the `execution_no` of the attempt that holds or held the lease. Handlers use it to fence side effects.
@@ -52,6 +53,9 @@ pub struct Lease {
     /// Whether the pool's running counter was raised for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counted: bool,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl Lease {

@@ -18,6 +18,7 @@ pub mod lease;
 pub mod lifecycle;
 pub mod limits;
 pub mod mailbox;
+pub mod newer;
 pub mod order;
 mod payload;
 pub mod plan;

@@ -29,7 +29,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     }
 }
 
-fn from_hex(hex: &str) -> Option<Bytes> {
+pub(crate) fn from_hex(hex: &str) -> Option<Bytes> {
     let digits: Vec<u8> =
         hex.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect::<Option<_>>()?;
     let (pairs, rest) = digits.as_chunks::<2>();

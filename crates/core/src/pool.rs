@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{Kind, Namespace, RunnerId};
 use crate::limits;
+use crate::newer::Newer;
 use crate::reason::{ReasonCode, Refusal};
 use crate::retry::RetryPolicy;
 use crate::time::Millis;
@@ -57,6 +58,9 @@ pub struct Policy {
     pub keep_dead: Keep,
     /// Whether a dead task can run again as itself; otherwise a retry by hand makes a new task.
     pub reopen: bool,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl Policy {
@@ -103,6 +107,9 @@ pub struct PoolSettings {
     pub poll: Millis,
     /// What new tasks take along.
     pub policy: Arc<Policy>,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl PoolSettings {
@@ -189,7 +196,9 @@ impl Profile {
                 keep,
                 keep_dead,
                 reopen: matches!(self, Self::Workspace | Self::Request),
+                newer: Newer::NONE,
             }),
+            newer: Newer::NONE,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::id::{Namespace, OpId, PoolName, RunnerId, TaskId};
 use crate::key::{Key, RecordKind};
 use crate::lane::{Lane, LaneMember};
 use crate::lease::Token;
+use crate::newer::Newer;
 use crate::pool::PoolSettings;
 use crate::runner::Runner;
 use crate::schedule::Schedule;
@@ -29,6 +30,9 @@ pub struct Signal {
     pub token: Token,
     /// Since when.
     pub at: Timestamp,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 /// A pool's settings as stored.
@@ -38,6 +42,21 @@ pub struct Pool {
     pub name: PoolName,
     /// Its settings.
     pub settings: PoolSettings,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
+}
+
+impl Pool {
+    /// Takes over what a newer version said of the settings that these replace: whoever sets what it knows leaves the rest
+    /// as it is.
+    pub(crate) fn inherit(&mut self, before: &Self) {
+        self.newer.inherit(&before.newer);
+        self.settings.newer.inherit(&before.settings.newer);
+        if !before.settings.policy.newer.is_none() {
+            Arc::make_mut(&mut self.settings.policy).newer.inherit(&before.settings.policy.newer);
+        }
+    }
 }
 
 /// A record's content. Cheap to clone: what is large is shared.

@@ -1,9 +1,12 @@
 //! A runner's record: its sign of life, which renews all its leases at once, and its end.
 
+mod stored;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Kind, Namespace, PoolName, RunnerId};
 use crate::limits;
+use crate::newer::Newer;
 use crate::reason::{ReasonCode, Refusal};
 use crate::time::{Millis, Timestamp};
 
@@ -28,6 +31,7 @@ pub enum RunnerStatus {
 
 /// One incarnation of a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "stored::Stored", into = "stored::Stored")]
 pub struct Runner {
     /// Its namespace.
     pub namespace: Namespace,
@@ -38,19 +42,17 @@ pub struct Runner {
     /// Its last sign of life.
     pub last_heartbeat: Timestamp,
     /// Whether it lives.
-    #[serde(flatten)]
     pub status: RunnerStatus,
     /// How long it may be silent.
     pub lease: Millis,
     /// The folder that it works for.
-    #[serde(default)]
     pub project_root: String,
     /// The pools that it serves.
-    #[serde(default)]
     pub pools: Vec<PoolName>,
     /// The kinds that it handles; empty means any.
-    #[serde(default)]
     pub kinds: Vec<Kind>,
+    /// What only a newer version understands.
+    pub newer: Newer,
 }
 
 impl Runner {
@@ -159,6 +161,7 @@ mod tests {
             project_root: String::new(),
             pools: vec![],
             kinds: vec![],
+            newer: Newer::NONE,
         }
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::hash;
 use crate::id::{IdempotencyKey, ScheduleId, TaskId};
 use crate::limits;
+use crate::newer::Newer;
 use crate::reason::{ReasonCode, Refusal};
 use crate::task::Spec;
 use crate::time::{Millis, Timestamp};
@@ -81,6 +82,9 @@ pub struct Schedule {
     /// The task of the latest tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<TaskId>,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl Schedule {
@@ -188,6 +192,7 @@ mod tests {
             template,
             next_at,
             last: None,
+            newer: Newer::NONE,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::filter::TaskFilter;
 use crate::hash;
 use crate::id::{LaneKey, SweepId, TaskId};
 use crate::limits;
+use crate::newer::Newer;
 use crate::task::Phase;
 use crate::time::{Millis, Timestamp};
 
@@ -78,12 +79,15 @@ pub struct Sweep {
     /// When to look again; at once if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl Sweep {
     /// A new sweep.
     pub fn new(id: SweepId, work: SweepWork, now: Timestamp) -> Self {
-        Self { id, work, cursor: None, changed: 0, passed: 0, created_at: now, next_at: None }
+        Self { id, work, cursor: None, changed: 0, passed: 0, created_at: now, next_at: None, newer: Newer::NONE }
     }
 
     /// When maintenance must look at it.

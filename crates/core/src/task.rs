@@ -15,6 +15,7 @@ use crate::lane::{LaneSpec, Place};
 use crate::lease::{LateLease, Lease, Token, uuid_of};
 use crate::limits;
 use crate::mailbox::MessageFields;
+use crate::newer::Newer;
 use crate::order::{Order, Rank};
 use crate::payload;
 use crate::pool::Policy;
@@ -94,6 +95,9 @@ pub struct TaskEnvelope {
     /// The payload's media type.
     #[serde(default = "json_type", skip_serializing_if = "is_json_type")]
     pub content_type: Arc<str>,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 /// The media type of payloads unless somebody says otherwise.
@@ -112,7 +116,7 @@ fn is_json_type(content_type: &str) -> bool {
 impl TaskEnvelope {
     /// An envelope around JSON bytes.
     pub fn json(task_type: Kind, payload: impl Into<Bytes>) -> Self {
-        Self { task_type, payload: payload.into(), content_type: json_type() }
+        Self { task_type, payload: payload.into(), content_type: json_type(), newer: Newer::NONE }
     }
 }
 
@@ -185,6 +189,9 @@ pub struct Spec {
     /// What only messages in mailboxes have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Box<MessageFields>>,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl Spec {
@@ -218,6 +225,7 @@ impl Spec {
             retry_of: None,
             origin: Origin::default(),
             message: None,
+            newer: Newer::NONE,
         }
     }
 
@@ -398,6 +406,9 @@ pub struct State {
     /// The latest changes, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryLine>,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl State {
@@ -429,6 +440,7 @@ impl State {
             recent: with_room(&self.recent, attempts),
             outcomes: self.outcomes,
             history: with_room(&self.history, lines),
+            newer: self.newer.clone(),
         }
     }
 

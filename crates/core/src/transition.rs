@@ -11,6 +11,7 @@ use crate::id::{OpId, QuestionId, RunnerId, TaskId};
 use crate::lane::{Hold, Place};
 use crate::lease::{Evidence, LateLease, Lease, Token, Until};
 use crate::limits;
+use crate::newer::Newer;
 use crate::pool::Timeout;
 use crate::reason::{ReasonCode, Refusal};
 use crate::retry::{self, FailureKind, Next};
@@ -91,6 +92,7 @@ pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) 
         recent: Vec::new(),
         outcomes: Default::default(),
         history: Vec::with_capacity(1),
+        newer: Newer::NONE,
     };
     let mut effects = Effects::default();
     if start == Start::Released && spec.after_group.is_none() {
@@ -298,7 +300,7 @@ impl<'a> Moment<'a> {
         next.state.execution_no += 1;
         next.state.started_at.get_or_insert(self.now);
         let token = Token(next.state.execution_no);
-        next.state.lease = Some(Lease { holder: holder.clone(), claim, token, until, counted });
+        next.state.lease = Some(Lease { holder: holder.clone(), claim, token, until, counted, newer: Newer::NONE });
         next.state.open_attempt(holder.clone(), self.now);
         Ok(self.change(next, None))
     }

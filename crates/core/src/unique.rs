@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{TaskId, UniqueKey};
 use crate::limits;
+use crate::newer::Newer;
 use crate::reason::Refusal;
 use crate::time::{Millis, Timestamp};
 
@@ -46,6 +47,9 @@ pub struct KeyRecord {
     /// When the record goes by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// What only a newer version understands.
+    #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
+    pub newer: Newer,
 }
 
 impl KeyRecord {

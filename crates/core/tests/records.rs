@@ -12,6 +12,7 @@ use ekiden_core::id::{
 use ekiden_core::lane::{Lane, LaneMember, LaneSpec, Place};
 use ekiden_core::lease::{Token, Until};
 use ekiden_core::mailbox::MessageFields;
+use ekiden_core::newer::Newer;
 use ekiden_core::order::{Priority, Rank};
 use ekiden_core::pool::Profile;
 use ekiden_core::record::{Pool, Record, Signal};
@@ -59,6 +60,7 @@ fn records() -> Vec<Record> {
         template: running(|_| {}).spec,
         next_at: NOW,
         last: None,
+        newer: Newer::NONE,
     };
     let release = SweepWork::Release { parent: id("parent"), phase: Phase::Succeeded };
     vec![
@@ -73,16 +75,21 @@ fn records() -> Vec<Record> {
             project_root: "somewhere".to_owned(),
             pools: vec![PoolName::new("work").unwrap()],
             kinds: vec![Kind::new("greet").unwrap()],
+            newer: Newer::NONE,
         }),
-        Record::Pool(Arc::new(Pool { name: PoolName::new("work").unwrap(), settings: Profile::Mailbox.settings() })),
+        Record::Pool(Arc::new(Pool {
+            name: PoolName::new("work").unwrap(),
+            settings: Profile::Mailbox.settings(),
+            newer: Newer::NONE,
+        })),
         Record::Lane(Arc::new(Lane { next: 3, places: vec![id("a")], waiting: 2, ..Lane::empty(1) })),
-        Record::LaneMember(LaneMember { task: id("b") }),
-        Record::Edge(Edge { parent: id("parent"), child: id("child") }),
-        Record::Unique(KeyRecord { task: id("a"), expires_at: None }),
-        Record::Idempotency(KeyRecord { task: id("a"), expires_at: Some(NOW) }),
+        Record::LaneMember(LaneMember { task: id("b"), newer: Newer::NONE }),
+        Record::Edge(Edge { parent: id("parent"), child: id("child"), newer: Newer::NONE }),
+        Record::Unique(KeyRecord { task: id("a"), expires_at: None, newer: Newer::NONE }),
+        Record::Idempotency(KeyRecord { task: id("a"), expires_at: Some(NOW), newer: Newer::NONE }),
         Record::Schedule(Arc::new(schedule)),
         Record::Sweep(Arc::new(Sweep::new(Sweep::release_id(&id("parent")), release, NOW))),
-        Record::Signal(Signal { runner, task: id("a"), token: Token(2), at: NOW }),
+        Record::Signal(Signal { runner, task: id("a"), token: Token(2), at: NOW, newer: Newer::NONE }),
         Record::Counter(-1),
     ]
 }

@@ -42,6 +42,7 @@ use std::time::Duration;
 use ekiden_core::id::{Kind, PoolName, RunnerId, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::limits;
+use ekiden_core::newer::Newer;
 use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::task::Phase;
 use ekiden_core::time::{Millis, Timestamp};
@@ -307,6 +308,7 @@ impl TestQueue {
             project_root: String::new(),
             pools: Vec::new(),
             kinds: calls.keys().cloned().collect(),
+            newer: Newer::NONE,
         }
     }
 

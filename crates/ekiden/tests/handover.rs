@@ -1,6 +1,7 @@
 //! Claims that stand where tasks are handed in: served in the same request, given back when their owner is gone.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
+use ekiden_core::newer::Newer;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ async fn queue_and_ask(ekiden: &Ekiden) -> (Arc<dyn Queue>, Ask) {
         project_root: String::new(),
         pools: vec![pool()],
         kinds: vec![kind()],
+        newer: Newer::NONE,
     };
     queue.beat(runner).await.unwrap();
     // Settings of a pool are known once somebody asked.

@@ -179,7 +179,7 @@ impl Overview {
             Language::Ja => ["プール", "状態", "同時実行の上限", "試行"],
         };
         self.begin_table(html, self.pick("Pools with settings", "設定のあるプール"), &titles, chosen.pools.len());
-        for Pool { name, settings } in &chosen.pools {
+        for Pool { name, settings, newer: _ } in &chosen.pools {
             let (class, state) = if settings.paused {
                 ("needs_input", self.pick("paused", "一時停止中"))
             } else {

@@ -44,6 +44,9 @@ const COUNTS: TableDefinition<'_, &[u8], u64> = TableDefinition::new("counts");
 /// Numbers about the whole.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
+/// The number that says whether a log belongs to the checkpoint: 1 if one does, 0 or nothing if none has to.
+const LOG: &str = "log";
+
 /// The format that this program writes, and the lowest program that may open it.
 const FORMAT: u64 = 2;
 

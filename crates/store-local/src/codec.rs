@@ -15,21 +15,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ekiden_core::key::RecordKind;
+use ekiden_core::newer::{self, Versions};
 use ekiden_core::record::Record;
 use ekiden_core::task::{Spec, State, Task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use numbered::put_numbered;
+use numbered::{put_named, put_numbered};
 
 pub(crate) use card::{Card, put_card, read_card};
 pub(crate) use change::{Change, ChangeReader, write_delete, write_put};
 pub(crate) use reader::{Reader, put_stamp};
 
-/// The version that this program writes into every record, and the lowest that it lets write one of its records.
-pub(crate) const RECORD_VERSION: u8 = 2;
-/// See [`RECORD_VERSION`].
-pub(crate) const MIN_WRITER: u8 = 1;
+/// The version that this program writes into every record, and the lowest that it lets write one of its records. A record with
+/// fields that only a newer version understands keeps that one's.
+pub(crate) const OURS: Versions = Versions { version: 3, min_writer: 1 };
 
 /// 1 KiB: a payload up to this stands in the task's own value, where one read finds both; a larger one stands apart, so that a
 /// change of state does not write it again.
@@ -55,31 +55,48 @@ pub(crate) enum Unreadable {
     },
 }
 
-pub(crate) fn read_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
-    rmp_serde::from_slice(bytes).map_err(|error| Unreadable::Content(error.to_string()))
+/// Reads a value of a record with these versions. Only what a newer version wrote can have fields that are not known here, so
+/// only that is looked at with care.
+pub(crate) fn read_value<T: DeserializeOwned>(bytes: &[u8], versions: Versions) -> Result<T, Unreadable> {
+    let plain = || rmp_serde::from_slice(bytes);
+    let careful = || {
+        let value = rmp_serde::from_slice(bytes).map_err(|error| error.to_string())?;
+        newer::read(value, versions, false).map_err(|error| error.to_string())
+    };
+    let read = if versions.version > OURS.version { careful() } else { plain().map_err(|error| error.to_string()) };
+    read.map_err(Unreadable::Content)
 }
 
-/// Appends a length and a part of a task.
-pub(crate) fn put_sized<T: Serialize>(value: &T, into: &mut Vec<u8>) {
+/// Appends a length and a part of a task, and says which versions what was appended has.
+#[must_use]
+pub(crate) fn put_sized<T: Serialize>(value: &T, into: &mut Vec<u8>) -> Versions {
+    sized(into, |into| put_numbered(value, into))
+}
+
+/// Appends a length and what is put.
+fn sized<T>(into: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let at = into.len();
     into.extend_from_slice(&[0; 4]);
-    put_numbered(value, into);
+    let said = put(into);
     let bytes = u32::try_from(into.len() - at - 4).unwrap_or(u32::MAX);
     if let Some(length) = into.get_mut(at..at + 4) {
         length.copy_from_slice(&bytes.to_le_bytes());
     }
+    said
 }
 
 /// The body of a task: state, spec, and the payload if it is small.
-pub(crate) fn put_body(task: &Task, into: &mut Vec<u8>) {
-    put_sized(&task.state, into);
-    put_sized(task.spec.as_ref(), into);
+#[must_use]
+pub(crate) fn put_body(task: &Task, into: &mut Vec<u8>) -> Versions {
+    let state = put_sized(&task.state, into);
+    let spec = put_sized(task.spec.as_ref(), into);
     let payload = &task.spec.envelope.payload;
     let inline = payload.len() <= PAYLOAD_INLINE_MAX;
     into.push(u8::from(inline));
     if inline {
         into.extend_from_slice(payload);
     }
+    state.with(spec)
 }
 
 /// Reads what [`put_body`] wrote; `payload` brings one that stands apart.
@@ -87,31 +104,44 @@ pub(crate) fn read_body<E: From<Unreadable>>(
     reader: &mut Reader<'_>,
     payload: impl FnOnce() -> Result<Bytes, E>,
 ) -> Result<Task, E> {
-    let state: State = read_value(reader.sized()?)?;
-    let mut spec: Spec = read_value(reader.sized()?)?;
+    let versions = reader.versions();
+    let state: State = read_value(reader.sized()?, versions)?;
+    let mut spec: Spec = read_value(reader.sized()?, versions)?;
     let inline = reader.u8()? == 1;
     spec.envelope.payload = if inline { Bytes::copy_from_slice(reader.rest()) } else { payload()? };
     Ok(Task { spec: Arc::new(spec), state })
 }
 
-/// Appends a record that is no task, with the names of its fields.
-pub(crate) fn put_other(record: &Record, into: &mut Vec<u8>) {
-    rmp_serde::encode::write_named(into, record).expect("a record has no value that cannot be written");
+/// Appends a record that is no task, with the names of its fields, and says which versions it has.
+#[must_use]
+pub(crate) fn put_other(record: &Record, into: &mut Vec<u8>) -> Versions {
+    put_named(record, into)
 }
 
-pub(crate) fn read_other(kind: RecordKind, bytes: &[u8]) -> Result<Record, Unreadable> {
-    let record: Record = read_value(bytes)?;
+pub(crate) fn read_other(kind: RecordKind, bytes: &[u8], versions: Versions) -> Result<Record, Unreadable> {
+    let record: Record = read_value(bytes, versions)?;
     if record.kind() == kind { Ok(record) } else { Err(Unreadable::Content("a record of another kind".to_owned())) }
 }
 
 /// 1 KiB: what most sealed values stay below, so that they are written without moving.
 const SEALED_BYTES: usize = 1_024;
 
-/// Puts the version before a value and a checksum before both. The checksum covers the key as well.
+/// Puts the version before something of ours and a checksum before both. The checksum covers the key as well.
 pub(crate) fn seal(key: &[u8], content: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    seal_record(key, |into| {
+        content(into);
+        OURS
+    })
+}
+
+/// The same for a record, or a part of one, that says which versions it has.
+pub(crate) fn seal_record(key: &[u8], content: impl FnOnce(&mut Vec<u8>) -> Versions) -> Vec<u8> {
     let mut value = Vec::with_capacity(SEALED_BYTES);
-    value.extend_from_slice(&[0, 0, 0, 0, RECORD_VERSION, MIN_WRITER]);
-    content(&mut value);
+    value.extend_from_slice(&[0; 6]);
+    let Versions { version, min_writer } = content(&mut value);
+    if let Some(place) = value.get_mut(4..6) {
+        place.copy_from_slice(&[version, min_writer]);
+    }
     let checksum = checksum_of(key, value.get(4..).unwrap_or_default());
     if let Some(place) = value.get_mut(..4) {
         place.copy_from_slice(&checksum.to_le_bytes());
@@ -126,15 +156,18 @@ pub(crate) fn unseal<'a>(key: &[u8], value: &'a [u8]) -> Result<Reader<'a>, Unre
     if checksum != checksum_of(key, reader.peek()) {
         return Err(Unreadable::Checksum);
     }
-    // The version, and the lowest that may write.
-    reader.u16()?;
+    reader.take_versions()?;
     Ok(reader)
 }
 
 /// Refuses a sealed value that this version may read, but not write.
 pub(crate) fn check_writable(value: &[u8]) -> Result<(), Unreadable> {
     let [_, _, _, _, version, min_writer, ..] = value else { return Err(Unreadable::Short) };
-    if *min_writer > RECORD_VERSION { Err(Unreadable::TooNew { version: *version }) } else { Ok(()) }
+    may_write(Versions { version: *version, min_writer: *min_writer })
+}
+
+fn may_write(Versions { version, min_writer }: Versions) -> Result<(), Unreadable> {
+    if min_writer > OURS.version { Err(Unreadable::TooNew { version }) } else { Ok(()) }
 }
 
 fn checksum_of(key: &[u8], content: &[u8]) -> u32 {

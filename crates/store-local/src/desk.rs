@@ -1,5 +1,6 @@
 //! What is behind the store's one lock: the index, what waits to be written to the log, and what waits for the checkpoint.
-//! Everything here is quick: no file is touched under the lock but for reading a task that a claim needs.
+//! Everything here is quick: no file is touched under the lock but for reading a task that a claim needs and that nobody could
+//! know of before.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tokio::sync::broadcast;
 
 use crate::Options;
 use crate::checkpoint::{Changed, Changes, Checkpoint, Snapshot};
+use crate::codec::Unreadable;
 use crate::error;
 use crate::note::Note;
 use crate::waiter::{self, Wait, Waiter};
@@ -52,6 +54,8 @@ pub(crate) struct Desk {
     snapshot: Option<Arc<Snapshot>>,
     /// Rises whenever something may have left the index.
     pub(crate) generation: u64,
+    /// Records that are no tasks and that only a newer version may write, with the version that did.
+    sealed_off: HashMap<Key, u8>,
     /// Whether the checkpointer sleeps until there is something to write.
     pub(crate) is_upkeep_asleep: bool,
     pub(crate) status: Status,
@@ -124,8 +128,24 @@ impl Desk {
             known,
             snapshot: None,
             generation: 0,
+            sealed_off: HashMap::new(),
             status: Status::Open,
         }
+    }
+
+    pub(crate) fn with_sealed_off(self, sealed_off: HashMap<Key, u8>) -> Self {
+        Self { sealed_off, ..self }
+    }
+
+    /// Refuses an op that would write what only a newer version may write. Nearly always there is nothing of that kind.
+    pub(crate) fn check_writable(&self, op: &Op) -> Result<(), StoreError> {
+        let Op::Commit(commit) = op else { return Ok(()) };
+        if self.sealed_off.is_empty() {
+            return Ok(());
+        }
+        let written = commit.writes().iter().filter(|write| !matches!(write.action, Action::Check));
+        let found = written.filter_map(|write| Some((&write.key, *self.sealed_off.get(&write.key)?))).next();
+        found.map_or(Ok(()), |(key, version)| Err(error::unreadable(key, &Unreadable::TooNew { version })))
     }
 
     /// Refuses everything once the store was closed or failed.
@@ -169,6 +189,16 @@ impl Desk {
         Ok(snapshot)
     }
 
+    /// The view that is kept, if one is: making one reads the disk.
+    pub(crate) fn kept_snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.snapshot.clone()
+    }
+
+    /// Keeps a view of the latest checkpoint.
+    pub(crate) fn keep_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        self.snapshot = Some(snapshot);
+    }
+
     /// A new checkpoint is there.
     pub(crate) fn forget_snapshot(&mut self) {
         self.snapshot = None;
@@ -196,6 +226,12 @@ impl Desk {
         keys.filter(|key| key.kind == RecordKind::Task && !self.is_new(key) && self.look(key).is_none())
             .cloned()
             .collect()
+    }
+
+    /// The tasks that claims among these ops will most likely take and whose bodies are in the checkpoint only.
+    pub(crate) fn away(&self, ops: &[Op]) -> Vec<Key> {
+        let claims = ops.iter().filter_map(|op| if let Op::Claim(claim) = op { Some(claim) } else { None });
+        claims.flat_map(|claim| self.shelf.away_for(claim)).collect()
     }
 
     fn is_new(&self, key: &Key) -> bool {

@@ -21,7 +21,7 @@ pub use spares::{Reserve, Spares};
 
 use crate::disk::{Disk, as_u64};
 use format::{BATCH_BYTES_MAX, SEAL_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
-use segment::{Closed, Segment};
+use segment::{Closed, Name, Segment};
 
 /// How a log keeps its files.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +96,11 @@ impl Log {
             is_unsynced: false,
             frame: Vec::new(),
         })
+    }
+
+    /// Whether a file of this name is a segment.
+    pub(crate) fn is_segment(name: &str) -> bool {
+        matches!(Name::parse(name), Ok(Some(Name::Segment(_))))
     }
 
     /// Writes a batch, which is not durable before [`sync`](Self::sync) returned. Gives its sequence number, one more than

@@ -16,7 +16,7 @@ use ekiden_store::{StoreError, entropy::Entropy};
 use hashbrown::HashMap;
 
 use crate::checkpoint::{Changed, Changes, Checkpoint, Loaded, Snapshot};
-use crate::codec::{Change, ChangeReader};
+use crate::codec::{Change, ChangeReader, Unreadable};
 use crate::desk::Desk;
 use crate::disk::{Disk, LockGuard, SystemDisk};
 use crate::log::{Log, LogError, LogOptions};
@@ -67,9 +67,12 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
     disk.create_folder(folder).map_err(|source| error::io(folder, source))?;
     let lock = lock(disk.as_ref(), folder)?;
     let checkpoint = Checkpoint::open(disk.clone(), folder, options.cache_bytes)?;
-    let Loaded { mut shelf, sequence } = checkpoint.load()?;
+    let Loaded { mut shelf, sequence, has_log, sealed_off } = checkpoint.load()?;
     let mut replay = Replay { changes: Changes::new(), snapshot: checkpoint.snapshot()?, shelf: &mut shelf };
     let log_folder = folder.join("log");
+    if has_log {
+        find_log(disk.as_ref(), &log_folder)?;
+    }
     disk.create_folder(&log_folder).map_err(|source| error::io(&log_folder, source))?;
     let salt = Entropy::from_system().next_u64();
     let log_options =
@@ -84,7 +87,7 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
         let highest = snapshot.highest_id(&namespace)?.max(newest);
         known.extend(highest.map(|highest| (namespace, highest)));
     }
-    let desk = Desk::new(shelf, changes, known, log.last() + 1);
+    let desk = Desk::new(shelf, changes, known, log.last() + 1).with_sealed_off(sealed_off);
     let shared = Arc::new(Shared::new(desk, log, checkpoint, options, folder.to_owned(), lock));
     shared.spares.prepare().map_err(|error| log_error(&log_folder, error))?;
     reserve::keep(&shared);
@@ -100,6 +103,29 @@ pub(crate) fn lock(disk: &dyn Disk, folder: &Path) -> Result<LockGuard, StoreErr
         io::ErrorKind::WouldBlock => error::in_use(folder),
         _ => error::io(folder, source),
     })
+}
+
+/// A file of this name in the folder of a log says that somebody knows that the log is gone, and wants to go on without it.
+const LOST: &str = "lost";
+
+/// A log never goes by itself: without it, what was acknowledged after the last checkpoint would be gone unnoticed.
+fn find_log(disk: &dyn Disk, folder: &Path) -> Result<(), StoreError> {
+    let names = match disk.list(folder) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(error::io(folder, source)),
+        names => names.unwrap_or_default(),
+    };
+    if names.iter().any(|name| Log::is_segment(name)) {
+        return Ok(());
+    }
+    if !names.iter().any(|name| name == LOST) {
+        let what = format!(
+            "it belongs to the checkpoint and has no segment; a file named {LOST:?} in it lets the store go on with what the checkpoint has"
+        );
+        return Err(error::damaged(folder.display(), what));
+    }
+    tracing::warn!(folder = %folder.display(), "the log is gone, and with it what was acknowledged after the last checkpoint");
+    let mark = folder.join(LOST);
+    disk.remove(&mark).map_err(|source| error::io(&mark, source))
 }
 
 /// Puts back what the log has beyond the checkpoint.
@@ -165,6 +191,9 @@ impl Replay<'_> {
 
 fn log_error(folder: &Path, error: LogError) -> StoreError {
     match error {
+        LogError::Replay { ref source, .. } if let Some(Unreadable::TooNew { version }) = source.downcast_ref() => {
+            error::too_new(folder, u64::from(*version))
+        }
         LogError::Damaged { .. } | LogError::Replay { .. } => {
             error::damaged(folder.display(), committer::with_source(&error)).because(error)
         }

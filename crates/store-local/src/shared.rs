@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ekiden_core::key::Key;
@@ -154,7 +154,10 @@ impl Shared {
             let outcome = match refusal {
                 Some(error) => Err(error),
                 None if exhausted || (full && is_growth(&op)) => Err(error::full(&self.folder)),
-                None => desk.carry_out(op, &self.hints, &self.checkpoint),
+                None => match desk.check_writable(&op) {
+                    Ok(()) => desk.carry_out(op, &self.hints, &self.checkpoint),
+                    Err(error) => Err(error),
+                },
             };
             outcomes.push(outcome);
         }
@@ -170,8 +173,9 @@ impl Shared {
         Ok((outcomes, wait))
     }
 
-    /// Brings the tasks that ops name and that rest. Reads happen without the lock; if the checkpoint moved on meanwhile,
-    /// what was read may be old, and is read again.
+    /// Brings the tasks that ops name and that rest, and the bodies that claims will most likely come for. Reads happen without
+    /// the lock; if the checkpoint moved on meanwhile, what was read may be old, and is read again. A body is taken only if it
+    /// is the one that is away, and is not read twice: a claim that needs another one reads it by itself.
     fn bring<'a>(
         &'a self,
         ops: &[Op],
@@ -179,10 +183,11 @@ impl Shared {
     ) -> Result<MutexGuard<'a, Desk>, StoreError> {
         let mut desk = self.desk();
         desk.is_open()?;
-        let mut missing = desk.missing(ops);
-        while !missing.is_empty() {
-            let (snapshot, generation) = (desk.snapshot(&self.checkpoint)?, desk.generation);
+        let (mut missing, mut away) = (desk.missing(ops), desk.away(ops));
+        while !missing.is_empty() || !away.is_empty() {
+            let (kept, generation) = (desk.kept_snapshot(), desk.generation);
             drop(desk);
+            let snapshot = kept.map_or_else(|| self.checkpoint.snapshot().map(Arc::new), Ok)?;
             refused.clear();
             let mut found = Vec::with_capacity(missing.len());
             for key in &missing {
@@ -192,9 +197,15 @@ impl Shared {
                     Err(error) => refused.push((key.clone(), error)),
                 }
             }
+            let read = |key: Key| Some((snapshot.task(&key).ok()??, key));
+            let bodies: Vec<_> = std::mem::take(&mut away).into_iter().filter_map(read).collect();
             desk = self.desk();
             desk.is_open()?;
+            for ((task, stamp), key) in bodies {
+                desk.shelf.bring(&key, task, stamp.revision);
+            }
             if desk.generation == generation {
+                desk.keep_snapshot(snapshot);
                 desk.wake(found);
                 return Ok(desk);
             }

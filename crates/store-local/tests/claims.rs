@@ -7,10 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ekiden_core::id::Namespace;
+use ekiden_core::task::Phase;
 use ekiden_core::time::Millis;
-use ekiden_store::Store;
+use ekiden_store::{CountScope, Store};
 use ekiden_store_local::disk::fake::{Call, FakeDisk};
 use ekiden_store_local::{LocalStore, Options};
+use ward::gated::GatedDisk;
 use ward::{FOLDER, Ward, block_on, options};
 
 /// A disk that was full of tasks when its store was closed, and who handed them in.
@@ -61,4 +64,30 @@ fn bodies_are_read_ahead_only_while_there_is_memory_for_them() {
     };
     let (none, few, all) = (reads(0), reads(16 << 10), reads(32 << 20));
     assert!(none < few && few - none < (all - none) / 2, "{none}, {few} and {all} reads");
+}
+
+/// A body that is away is read before the lock is taken: a slow disk holds up whoever claims, and nobody else.
+#[test]
+fn a_claim_that_has_to_read_holds_nobody_up() {
+    let (disk, mut ward) = filled(100, None);
+    let disk = Arc::new(GatedDisk::new(disk));
+    let options = Options {
+        checkpoint_every: Duration::from_secs(3_600),
+        memory_bytes: 0,
+        cache_bytes: 0,
+        ..options(disk.clone())
+    };
+    let store = Arc::new(LocalStore::open(Path::new(FOLDER), options).unwrap());
+    disk.hold_reads();
+    let claimer = {
+        let store = store.clone();
+        std::thread::spawn(move || block_on(ward.claim(&*store)).map(|()| ward.holds()))
+    };
+    disk.wait_until_a_read_is_held();
+    let scope = CountScope { namespace: Namespace::new("default").unwrap(), pool: None };
+    let looker = std::thread::spawn(move || block_on(store.counts(scope)).unwrap().get(Phase::Queued));
+    ward::until("somebody else is served", || looker.is_finished().then_some(()));
+    assert_eq!(looker.join().unwrap(), 100, "nothing is claimed yet");
+    disk.let_reads_go();
+    assert!(claimer.join().unwrap().unwrap() > 0);
 }

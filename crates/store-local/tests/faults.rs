@@ -160,7 +160,7 @@ fn a_store_at_rest_takes_new_tasks_again_when_there_is_room() {
 /// A flipped bit anywhere in the checkpoint gives an error or changes nothing. It never gives a wrong record.
 #[test]
 fn flipped_bits_in_the_checkpoint_never_give_a_wrong_record() {
-    let disk = FakeDisk::new(1);
+    let mut disk = FakeDisk::new(1);
     let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
     let mut ward = Ward::new(1);
     block_on(ward.work(&store, 40));
@@ -173,8 +173,9 @@ fn flipped_bits_in_the_checkpoint_never_give_a_wrong_record() {
     for at in used.iter().step_by(used.len() / 400 + 1) {
         let mut bytes = sound.clone();
         bytes[*at] ^= 1 << (at % 8);
+        disk = disk.restart();
         disk.plant(&path, &bytes);
-        match LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.restart()))) {
+        match LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))) {
             Err(_) => refused += 1,
             Ok(store) => match block_on(ward.look_for_wrong(&store)) {
                 Ok(()) => harmless += 1,
@@ -221,6 +222,30 @@ fn a_folder_of_a_newer_format_is_refused() {
     let database = Database::open(&file).unwrap();
     let meta = database.begin_read().unwrap().open_table(META).unwrap();
     assert_eq!(meta.get("min_reader").unwrap().unwrap().value(), 2);
+}
+
+/// C9: a log that is gone was acknowledged. Only whoever knows that goes on without it; a backup needs none.
+#[test]
+fn a_lost_log_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("data"), folder.path().join("copy"));
+    let store = LocalStore::open(&path, Options::default()).unwrap();
+    let mut ward = Ward::new(1);
+    block_on(ward.enqueue(&store)).unwrap();
+    store.backup(&copy).unwrap();
+    drop(store);
+    std::fs::remove_dir_all(path.join("log")).unwrap();
+    for _ in 0..2 {
+        let refused = LocalStore::open(&path, Options::default()).unwrap_err();
+        assert_eq!(refused.code(), ReasonCode::StoreDamaged);
+        assert!(refused.to_string().contains("has no segment"), "{refused}");
+        assert!(!path.join("log").join("00000000000000000001.log").exists(), "nothing is made in its place");
+    }
+    std::fs::create_dir_all(path.join("log")).unwrap();
+    std::fs::write(path.join("log").join("lost"), "").unwrap();
+    for path in [&path, &path, &copy] {
+        block_on(ward.look(&LocalStore::open(path, Options::default()).unwrap())).unwrap();
+    }
 }
 
 /// C9: what is not durable is not seen. While the sync is held up a look at the change waits, and answers when it is over.

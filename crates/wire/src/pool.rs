@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ekiden_core::id::PoolName;
+use ekiden_core::newer::Newer;
 use ekiden_core::pool as core;
 use ekiden_core::retry::RetryPolicy;
 use ekiden_core::time::Millis;
@@ -270,6 +271,7 @@ impl From<Policy> for core::Policy {
             keep: policy.keep.into(),
             keep_dead: policy.keep_dead.into(),
             reopen: policy.reopen,
+            newer: Newer::NONE,
         }
     }
 }
@@ -296,6 +298,7 @@ impl From<PoolSettings> for core::PoolSettings {
             lease: Millis::new(settings.lease_ms),
             poll: Millis::new(settings.poll_ms),
             policy: Arc::new(settings.policy.into()),
+            newer: Newer::NONE,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use ekiden_core::id::{Kind, Namespace, PoolName, RunnerId, TaskId};
 use ekiden_core::lease::Token;
+use ekiden_core::newer::Newer;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::{record, runner as core};
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,7 @@ impl Beat {
             project_root: self.project_root,
             pools: self.pools,
             kinds: self.task_types,
+            newer: Newer::NONE,
         }
     }
 }
@@ -190,6 +192,7 @@ impl Runner {
             project_root: self.project_root,
             pools: self.pools,
             kinds: self.task_types,
+            newer: Newer::NONE,
         }
     }
 }
@@ -203,6 +206,6 @@ impl From<record::Signal> for Signal {
 impl Signal {
     /// The same in the words of core.
     pub fn into_core(self, runner: RunnerId) -> record::Signal {
-        record::Signal { runner, task: self.task_id, token: Token(self.token), at: self.at }
+        record::Signal { runner, task: self.task_id, token: Token(self.token), at: self.at, newer: Newer::NONE }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ekiden_core::id::{Namespace, ScheduleId, TaskId};
+use ekiden_core::newer::Newer;
 use ekiden_core::reason::Refusal;
 use ekiden_core::schedule as core;
 use ekiden_core::schedule::{Missed, Overlap};
@@ -146,6 +147,7 @@ impl Schedule {
             template: Arc::new(self.task.into_core(namespace)?),
             next_at: self.next_at,
             last: self.last,
+            newer: Newer::NONE,
         })
     }
 }

@@ -7,6 +7,7 @@ use ekiden_core::attempt::{self, Outcome, Stage};
 use ekiden_core::event::EventName;
 use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{GroupId, Kind, Namespace, PoolName, QuestionId, RunnerId, SessionId, TaskId};
+use ekiden_core::newer::Newer;
 use ekiden_core::task as core;
 use ekiden_core::task::Phase;
 use ekiden_core::time::Timestamp;
@@ -505,7 +506,7 @@ pub struct Maintained {
 }
 
 macro_rules! mirrored {
-    ($($ours:ident = $theirs:path { $($field:ident),+ };)+) => {$(
+    ($($ours:ident = $theirs:path { $($field:ident),+ $(; without $more:ident)? };)+) => {$(
         impl From<$theirs> for $ours {
             fn from(it: $theirs) -> Self {
                 Self { $($field: it.$field,)+ }
@@ -514,7 +515,7 @@ macro_rules! mirrored {
 
         impl From<$ours> for $theirs {
             fn from(it: $ours) -> Self {
-                Self { $($field: it.$field,)+ }
+                Self { $($field: it.$field,)+ $($more: Default::default(),)? }
             }
         }
     )+};
@@ -524,12 +525,12 @@ mirrored! {
     Progress = core::Progress { done, total, note };
     Question = core::Question { id, text, choices, deadline, default };
     AnswerGiven = core::QuestionAnswer { question, content, at };
-    Attempt = attempt::Attempt { execution_no, runner, started_at, finished_at, outcome, error, stage };
+    Attempt = attempt::Attempt { execution_no, runner, started_at, finished_at, outcome, error, stage; without newer };
 }
 
 impl From<attempt::HistoryLine> for HistoryLine {
     fn from(line: attempt::HistoryLine) -> Self {
-        let attempt::HistoryLine { at, event, phase, execution_no, note } = line;
+        let attempt::HistoryLine { at, event, phase, execution_no, note, newer: _ } = line;
         Self { at, event, state: phase, execution_no, note }
     }
 }
@@ -537,6 +538,6 @@ impl From<attempt::HistoryLine> for HistoryLine {
 impl From<HistoryLine> for attempt::HistoryLine {
     fn from(line: HistoryLine) -> Self {
         let HistoryLine { at, event, state, execution_no, note } = line;
-        Self { at, event, phase: state, execution_no, note }
+        Self { at, event, phase: state, execution_no, note, newer: Newer::NONE }
     }
 }

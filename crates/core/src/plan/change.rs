@@ -7,6 +7,7 @@ use crate::id::{LaneKey, Namespace, RunnerId, SweepId, TaskId};
 use crate::key::{Key, RecordKind};
 use crate::lane::{Lane, LaneMember, LaneSpec, Place, take_place};
 use crate::lease::{Evidence, Lease};
+use crate::newer::Newer;
 use crate::plan::draft::{Draft, Lanes};
 use crate::plan::view::PageNeed;
 use crate::plan::{Plan, Stop};
@@ -154,8 +155,13 @@ impl Draft<'_> {
             }
         }
         if let Some(lease) = before.lease.filter(|_| effects.signal) {
-            let signal =
-                Signal { runner: lease.holder.clone(), task: spec.id.clone(), token: lease.token, at: self.now() };
+            let signal = Signal {
+                runner: lease.holder.clone(),
+                task: spec.id.clone(),
+                token: lease.token,
+                at: self.now(),
+                newer: Newer::NONE,
+            };
             let key = Key::signal(&spec.namespace, &lease.holder, &spec.id);
             self.need(std::slice::from_ref(&key))?;
             self.put(key, Record::Signal(signal));
@@ -177,7 +183,7 @@ impl Draft<'_> {
             UniqueHold::For(span) => Some(self.now() + span),
             UniqueHold::WhileOpen | UniqueHold::WhileKept => None,
         };
-        self.put(key, Record::Unique(KeyRecord { task: spec.id.clone(), expires_at }));
+        self.put(key, Record::Unique(KeyRecord { task: spec.id.clone(), expires_at, newer: Newer::NONE }));
         Ok(())
     }
 
@@ -204,7 +210,7 @@ impl Draft<'_> {
         if let Place::Waiting(number) = place {
             let member = Key::lane_member(&spec.namespace, &lane.key, number);
             self.need(std::slice::from_ref(&member))?;
-            self.put(member, Record::LaneMember(LaneMember { task: spec.id.clone() }));
+            self.put(member, Record::LaneMember(LaneMember { task: spec.id.clone(), newer: Newer::NONE }));
         }
         self.put(key, Record::Lane(Arc::new(found)));
         Ok(place)

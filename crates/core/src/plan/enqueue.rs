@@ -9,6 +9,7 @@ use crate::id::{IdempotencyKey, TaskId};
 use crate::key::{Key, RecordKind};
 use crate::lane::LaneSpec;
 use crate::limits;
+use crate::newer::Newer;
 use crate::plan::change::Before;
 use crate::plan::draft::Draft;
 use crate::plan::view::PageNeed;
@@ -133,8 +134,11 @@ impl Enqueue {
 
     fn take_keys(&self, draft: &mut Draft<'_>) -> Result<(), Stop> {
         if let Some(idempotency) = &self.idempotency {
-            let held =
-                KeyRecord { task: self.spec.id.clone(), expires_at: Some(draft.now() + limits::IDEMPOTENCY_KEPT) };
+            let held = KeyRecord {
+                task: self.spec.id.clone(),
+                expires_at: Some(draft.now() + limits::IDEMPOTENCY_KEPT),
+                newer: Newer::NONE,
+            };
             draft.put(Key::idempotency(&self.spec.namespace, idempotency), Record::Idempotency(held));
         }
         match &self.spec.unique {
@@ -264,7 +268,7 @@ fn add_edge(draft: &mut Draft<'_>, spec: &Spec, parent: &TaskId) -> Result<(), S
         }
         _ => draft.check(key),
     }
-    draft.put(edge, Record::Edge(Edge { parent: parent.clone(), child: spec.id.clone() }));
+    draft.put(edge, Record::Edge(Edge { parent: parent.clone(), child: spec.id.clone(), newer: Newer::NONE }));
     Ok(())
 }
 
@@ -282,7 +286,7 @@ fn add_edge_to_failed(draft: &mut Draft<'_>, child: &Task, parent: &TaskId) -> R
     let mut marked = Arc::unwrap_or_clone(failed);
     marked.state.has_dependents = true;
     draft.put(key, marked);
-    draft.put(edge, Record::Edge(Edge { parent: parent.clone(), child: child.id().clone() }));
+    draft.put(edge, Record::Edge(Edge { parent: parent.clone(), child: child.id().clone(), newer: Newer::NONE }));
     Ok(())
 }
 

@@ -32,9 +32,12 @@ impl Plan for SetPool {
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Arc<Pool>, Stop> {
         self.pool.settings.check()?;
         let key = Key::pool(&self.namespace, &self.pool.name);
-        draft.need(std::slice::from_ref(&key))?;
-        draft.put(key, Record::Pool(self.pool.clone()));
-        Ok(self.pool.clone())
+        let mut pool = self.pool.clone();
+        if let Some(Record::Pool(found)) = draft.record(&key)? {
+            Arc::make_mut(&mut pool).inherit(&found);
+        }
+        draft.put(key, Record::Pool(pool.clone()));
+        Ok(pool)
     }
 }
 
@@ -60,8 +63,14 @@ impl Plan for SetSchedule {
             Some(found) if found.every == self.schedule.every && !resumes => found.next_at,
             _ => self.schedule.every.next(draft.now())?,
         };
-        let last = found.and_then(|found| found.last.clone());
-        let schedule = Arc::new(Schedule { next_at, last, ..self.schedule.clone() });
+        let mut schedule = Schedule { next_at, ..self.schedule.clone() };
+        if let Some(found) = found {
+            schedule.last.clone_from(&found.last);
+            schedule.newer.inherit(&found.newer);
+        } else {
+            schedule.last = None;
+        }
+        let schedule = Arc::new(schedule);
         draft.put(key, Record::Schedule(schedule.clone()));
         Ok(schedule)
     }

@@ -9,6 +9,7 @@ use ekiden_core::attempt::clip;
 use ekiden_core::id::{Namespace, PoolName, QuestionId, RunnerId, ScheduleId, SweepId};
 use ekiden_core::lease::Token;
 use ekiden_core::limits;
+use ekiden_core::newer::Newer;
 use ekiden_core::pool::PoolSettings;
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::{Pool, Signal};
@@ -300,7 +301,7 @@ impl Queue for HttpQueue {
     async fn pools(&self, namespace: Namespace, cursor: Option<String>, limit: usize) -> Result<Page<Pool>> {
         let path = path::of(&namespace).plain("pools").maybe("cursor", cursor).with("limit", limit);
         let page: wire::PoolPage = self.read(&path).await?;
-        let pool = |pool: wire::Pool| Pool { name: pool.name, settings: pool.settings.into() };
+        let pool = |pool: wire::Pool| Pool { name: pool.name, settings: pool.settings.into(), newer: Newer::NONE };
         Ok(Page { items: page.items.into_iter().map(pool).collect(), cursor: page.cursor })
     }
 

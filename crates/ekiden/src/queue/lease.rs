@@ -11,6 +11,7 @@ use ekiden_core::id::{Namespace, OpId, PoolName, RunnerId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lease::Token;
 use ekiden_core::limits;
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::{Beat, Goodbye, Happen, Happened, Report, View};
 use ekiden_core::pool::PoolSettings;
 use ekiden_core::record::{Record, Signal, Versioned};
@@ -81,6 +82,7 @@ impl StoreQueue {
                 project_root: String::new(),
                 pools: ask.pools.to_vec(),
                 kinds: ask.kinds.to_vec(),
+                newer: Newer::NONE,
             },
         };
         self.note_beat(runner).await

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ekiden_core::id::{Namespace, PoolName, ScheduleId, SweepId};
 use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::{RemoveSchedule, SetPool, SetSchedule, StartSweep};
 use ekiden_core::pool::{PoolSettings, Profile};
 use ekiden_core::reason::{ReasonCode, Refusal};
@@ -116,7 +117,7 @@ impl StoreQueue {
     }
 
     pub(super) async fn change_pool(&self, namespace: Namespace, name: PoolName, settings: PoolSettings) -> Result<()> {
-        let pool = Arc::new(Pool { name: name.clone(), settings });
+        let pool = Arc::new(Pool { name: name.clone(), settings, newer: Newer::NONE });
         self.carry_out(&SetPool { namespace: namespace.clone(), pool }).await?;
         if let Some(pools) = self.known_pools_mut().get_mut(&namespace) {
             pools.remove(&name);
@@ -148,6 +149,7 @@ impl StoreQueue {
             template: Arc::new(self.spec(new.task, &known, now)?),
             next_at: now,
             last: None,
+            newer: Newer::NONE,
         };
         let schedule = self.carry_out(&SetSchedule { schedule }).await?;
         self.bell_of(&namespace).work.ring();

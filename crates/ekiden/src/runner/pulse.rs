@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ekiden_core::id::RunnerId;
+use ekiden_core::newer::Newer;
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::time::Millis;
@@ -117,6 +118,7 @@ impl Pulse {
             project_root: self.options.project_root.clone(),
             pools: self.options.pools.to_vec(),
             kinds: self.options.calls.keys().cloned().collect(),
+            newer: Newer::NONE,
         }
     }
 }

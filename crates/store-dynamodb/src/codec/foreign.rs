@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ekiden_core::id::{GroupId, Kind, OpId, PoolName, RunnerId, SessionId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::{Lease, Token, Until};
+use ekiden_core::newer::Newer;
 use ekiden_core::pool::{PROMPT, Profile};
 use ekiden_core::task::{JSON, Origin, Phase, Spec, Task, TaskEnvelope};
 use ekiden_core::time::Timestamp;
@@ -31,6 +32,7 @@ pub(super) fn decode(key: &Key, item: &Item) -> Result<Task, Unreadable> {
         task_type: kind,
         payload: payload_of_prompt(get_text(item, at::PROMPT).unwrap_or_default()),
         content_type: Arc::from(JSON),
+        newer: Newer::NONE,
     };
     let policy = Profile::DynamoPrompt.settings().policy;
     let pool = PoolName::new(DEFAULT_POOL).map_err(wrong)?;
@@ -54,6 +56,7 @@ pub(super) fn decode(key: &Key, item: &Item) -> Result<Task, Unreadable> {
             token: Token(1),
             until: Until::Foreign,
             counted: false,
+            newer: Newer::NONE,
         });
     }
     Ok(Task { spec: spec.into(), state })

@@ -2,6 +2,7 @@
 
 use ekiden_core::id::{Kind, RunnerId};
 use ekiden_core::key::Key;
+use ekiden_core::newer::Newer;
 use ekiden_core::pool::PROMPT;
 use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::time::{Millis, Timestamp};
@@ -42,6 +43,7 @@ pub(super) fn decode(key: &Key, item: &Item) -> Result<Runner, Unreadable> {
         pools: Vec::new(),
         // It knows nothing else (Q6).
         kinds: Kind::new(PROMPT).into_iter().collect(),
+        newer: Newer::NONE,
     })
 }
 

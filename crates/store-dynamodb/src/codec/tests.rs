@@ -7,6 +7,7 @@ use ekiden_core::id::{GroupId, Kind, Namespace, OpId, PoolName, QuestionId, Runn
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::SEPARATOR;
 use ekiden_core::lease::{Token, Until};
+use ekiden_core::newer::Newer;
 use ekiden_core::pool::Profile;
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::retry::FailureKind;
@@ -263,6 +264,7 @@ fn runners_are_written_and_read_as_documented() {
         project_root: "src".to_owned(),
         pools: Vec::new(),
         kinds: Vec::new(),
+        newer: Newer::NONE,
     };
     let (key, item) = item_of(&Record::from(ours.clone()));
     assert_eq!(decode(key, &item).unwrap().record, Record::from(ours.clone()));

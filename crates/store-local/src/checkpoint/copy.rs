@@ -8,7 +8,7 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTabl
 
 use ekiden_store::StoreError;
 
-use super::{CARDS, COUNTS, Checkpoint, FILE, META, OTHERS, PAYLOADS, PLACES, TASKS};
+use super::{CARDS, COUNTS, Checkpoint, FILE, LOG, META, OTHERS, PAYLOADS, PLACES, TASKS};
 use crate::disk::{Disk, How};
 use crate::error;
 
@@ -30,14 +30,15 @@ impl Checkpoint {
     }
 
     /// Copies a view into this checkpoint, which is new and has no tables yet. The numbers about the whole come last: they make
-    /// a checkpoint of what is there.
+    /// a checkpoint of what is there, to which no log belongs.
     pub(crate) fn fill_from(&self, view: &ReadTransaction) -> Result<(), StoreError> {
         let database = self.database()?;
         for table in [TASKS, CARDS, PAYLOADS, OTHERS, PLACES] {
             copy(view, &database, table).map_err(|source| self.error(source))?;
         }
         copy(view, &database, COUNTS).map_err(|source| self.error(source))?;
-        copy(view, &database, META).map_err(|source| self.error(source))
+        copy(view, &database, META).map_err(|source| self.error(source))?;
+        no_log(&database).map_err(|source| self.error(source))
     }
 
     /// Gives room that is free inside the file back to the disk. Nobody else may have the file open. The length before and
@@ -55,6 +56,13 @@ impl Checkpoint {
         let length = self.disk.open(&self.path, How::Existing).and_then(|file| file.len());
         length.map_err(|source| error::io(&self.path, source))
     }
+}
+
+fn no_log(database: &Database) -> Result<(), redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    transaction.open_table(META)?.insert(LOG, 0)?;
+    Ok(transaction.commit()?)
 }
 
 /// Copies one table, in the order of its keys.

@@ -8,9 +8,10 @@ use ekiden_core::record::Record;
 use ekiden_core::task::Phase;
 use ekiden_store::StoreError;
 use ekiden_store::shelf::Shelf;
+use hashbrown::HashMap;
 use redb::{ReadTransaction, ReadableDatabase, ReadableTable};
 
-use super::{CARDS, COUNTS, Checkpoint, FORMAT, META, OTHERS, guarded, keys};
+use super::{CARDS, COUNTS, Checkpoint, FORMAT, LOG, META, OTHERS, guarded, keys};
 use crate::codec::{Unreadable, check_writable, kind_of, read_card, read_other, unseal};
 use crate::error;
 
@@ -19,6 +20,10 @@ pub(crate) struct Loaded {
     pub(crate) shelf: Shelf,
     /// The last batch of the log that it has.
     pub(crate) sequence: u64,
+    /// Whether there must be a log.
+    pub(crate) has_log: bool,
+    /// Records that are no tasks and that only a newer version may write, with the version that did.
+    pub(crate) sealed_off: HashMap<Key, u8>,
 }
 
 /// How many tasks of a pool rest in a phase.
@@ -48,9 +53,11 @@ impl Checkpoint {
         for (namespace, pool, phase, tasks) in self.rest_counts(&transaction)? {
             shelf.restore_count(&namespace, &pool, phase, tasks);
         }
-        self.load_others(&transaction, &mut shelf)?;
+        let sealed_off = self.load_others(&transaction, &mut shelf)?;
         self.load_cards(&transaction, &mut shelf)?;
-        Ok(Loaded { shelf, sequence: number("sequence")? })
+        let log = meta.get(LOG).map_err(|source| self.error(source))?;
+        let has_log = log.is_some_and(|log| log.value() == 1);
+        Ok(Loaded { shelf, sequence: number("sequence")?, has_log, sealed_off })
     }
 
     /// How many tasks rest.
@@ -70,7 +77,9 @@ impl Checkpoint {
         Ok(counts)
     }
 
-    fn load_others(&self, transaction: &ReadTransaction, shelf: &mut Shelf) -> Result<(), StoreError> {
+    /// Everything that is no task. Gives what may only be looked at.
+    fn load_others(&self, transaction: &ReadTransaction, shelf: &mut Shelf) -> Result<HashMap<Key, u8>, StoreError> {
+        let mut sealed_off = HashMap::new();
         let table = transaction.open_table(OTHERS).map_err(|source| self.error(source))?;
         for entry in table.iter().map_err(|source| self.error(source))? {
             let (key, value) = entry.map_err(|source| self.error(source))?;
@@ -79,13 +88,18 @@ impl Checkpoint {
                 let key_of = key_of(kind_of(*number)?, name)?;
                 let mut reader = unseal(key.value(), value.value())?;
                 let stamp = reader.stamp()?;
-                let record = read_other(key_of.kind, reader.rest())?;
+                let versions = reader.versions();
+                let record = read_other(key_of.kind, reader.rest(), versions)?;
                 Ok((key_of, stamp, record))
             };
             let (key, stamp, record) = read().map_err(|error| error::unreadable(self.path.display(), &error))?;
             shelf.restore(&key, record, stamp);
+            if let Err(Unreadable::TooNew { version }) = check_writable(value.value()) {
+                tracing::warn!(%key, version, "a record was written by a newer version, and is left alone");
+                sealed_off.insert(key, version);
+            }
         }
-        Ok(())
+        Ok(sealed_off)
     }
 
     fn load_cards(&self, transaction: &ReadTransaction, shelf: &mut Shelf) -> Result<(), StoreError> {

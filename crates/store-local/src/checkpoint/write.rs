@@ -12,8 +12,8 @@ use redb::{Durability, ReadableTable, Table, WriteTransaction};
 
 use super::keys::{self, List};
 use super::places::{Listing, Moves};
-use super::{CARDS, COUNTS, Changed, Changes, Checkpoint, FORMAT, META, OTHERS, PAYLOADS, PLACES, TASKS, guarded};
-use crate::codec::{self, Card, PAYLOAD_INLINE_MAX, put_body, put_card, read_card, seal, unseal};
+use super::{CARDS, COUNTS, Changed, Changes, Checkpoint, FORMAT, LOG, META, OTHERS, PAYLOADS, PLACES, TASKS, guarded};
+use crate::codec::{self, Card, PAYLOAD_INLINE_MAX, put_body, put_card, read_card, seal, seal_record, unseal};
 
 impl Checkpoint {
     /// Makes the changes durable: the checkpoint then has everything up to this batch of the log.
@@ -53,9 +53,9 @@ impl Checkpoint {
                 Changed::Put { record: Record::Task(task), stamp, spec } => pages.put(key, task, *stamp, *spec)?,
                 Changed::Put { record, stamp, .. } => {
                     let bytes = keys::other(key);
-                    let value = seal(&bytes, |into| {
+                    let value = seal_record(&bytes, |into| {
                         codec::put_stamp(stamp, into);
-                        codec::put_other(record, into);
+                        codec::put_other(record, into)
                     });
                     others.insert(bytes.as_slice(), value.as_slice())?;
                 }
@@ -78,6 +78,8 @@ impl Checkpoint {
         {
             meta.insert(name, value)?;
         }
+        // What was in a batch has a log beside it from then on.
+        meta.insert(LOG, u64::from(sequence > 0))?;
         Ok(())
     }
 }
@@ -98,9 +100,9 @@ impl Pages<'_> {
         let bytes = keys::task(key);
         let index = Index::of(key, &Record::Task(task.clone()));
         let card = Card { created_at: task.spec.created_at, stamp, index, names: Names::of(task) };
-        let value = seal(&bytes, |into| {
+        let value = seal_record(&bytes, |into| {
             put_card(&card, into);
-            put_body(task, into);
+            put_body(task, into)
         });
         let old = self.tasks.insert(bytes.as_slice(), value.as_slice())?.and_then(|old| card_of(&bytes, old.value()));
         let rests = card.index.is_at_rest();

@@ -10,7 +10,9 @@ use ekiden_core::task::{Spec, State};
 use ekiden_store::shelf::{Put, Stamp};
 
 use super::reader::{put_stamp, put_text};
-use super::{Reader, Unreadable, kind_of, number_of, put_other, put_sized, read_other, read_value};
+use super::{
+    OURS, Reader, Unreadable, kind_of, may_write, number_of, put_other, put_sized, read_other, read_value, sized,
+};
 
 /// What became of a record.
 #[derive(Debug)]
@@ -27,9 +29,14 @@ pub(crate) enum Change {
 }
 
 const DELETED: u8 = 1;
-const OTHER: u8 = 2;
-const TASK: u8 = 3;
-const STATE: u8 = 4;
+/// Without versions, as they were written once; read for ever.
+const OLD_OTHER: u8 = 2;
+const OLD_TASK: u8 = 3;
+const OLD_STATE: u8 = 4;
+/// The number is followed by the versions of the record.
+const OTHER: u8 = 5;
+const TASK: u8 = 6;
+const STATE: u8 = 7;
 
 pub(crate) fn write_delete(key: &Key, revision: u64, into: &mut Vec<u8>) {
     into.push(DELETED);
@@ -38,31 +45,33 @@ pub(crate) fn write_delete(key: &Key, revision: u64, into: &mut Vec<u8>) {
 }
 
 pub(crate) fn write_put(put: &Put<'_>, into: &mut Vec<u8>) {
+    let at = into.len();
     let begin = |what: u8, into: &mut Vec<u8>| {
-        into.push(what);
+        into.extend_from_slice(&[what, 0, 0]);
         write_key(put.key, into);
         put_stamp(&put.stamp, into);
     };
-    match put.record {
+    let versions = match put.record {
         Record::Task(task) if put.same_spec => {
             begin(STATE, into);
-            put_sized(&task.state, into);
+            put_sized(&task.state, into)
         }
         Record::Task(task) => {
             begin(TASK, into);
-            put_sized(&task.state, into);
-            put_sized(task.spec.as_ref(), into);
+            let state = put_sized(&task.state, into);
+            let spec = put_sized(task.spec.as_ref(), into);
             let payload = &task.spec.envelope.payload;
             into.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
             into.extend_from_slice(payload);
+            state.with(spec)
         }
         record => {
             begin(OTHER, into);
-            let mut value = Vec::new();
-            put_other(record, &mut value);
-            into.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
-            into.extend_from_slice(&value);
+            sized(into, |into| put_other(record, into))
         }
+    };
+    if let Some(place) = into.get_mut(at + 1..at + 3) {
+        place.copy_from_slice(&[versions.version, versions.min_writer]);
     }
 }
 
@@ -93,23 +102,28 @@ impl Iterator for ChangeReader<'_> {
 
 fn read_change(reader: &mut Reader<'_>) -> Result<Change, Unreadable> {
     let what = reader.u8()?;
+    let versions = if matches!(what, OTHER | TASK | STATE) { reader.take_versions()? } else { OURS };
+    // Whoever replays a change writes it into the checkpoint, so one that may not write it may not replay it either.
+    may_write(versions)?;
     let key = read_key(reader)?;
     if what == DELETED {
         return Ok(Change::Deleted(key, reader.u64()?));
     }
     let stamp = reader.stamp()?;
     match what {
-        OTHER => {
-            let record = read_other(key.kind, reader.sized()?)?;
+        OTHER | OLD_OTHER => {
+            let record = read_other(key.kind, reader.sized()?, versions)?;
             Ok(Change::Other(key, stamp, record))
         }
-        TASK if key.kind == RecordKind::Task => {
-            let state = read_value(reader.sized()?)?;
-            let mut spec: Spec = read_value(reader.sized()?)?;
+        TASK | OLD_TASK if key.kind == RecordKind::Task => {
+            let state = read_value(reader.sized()?, versions)?;
+            let mut spec: Spec = read_value(reader.sized()?, versions)?;
             spec.envelope.payload = Bytes::copy_from_slice(reader.sized()?);
             Ok(Change::Task(key, stamp, spec, state))
         }
-        STATE if key.kind == RecordKind::Task => Ok(Change::State(key, stamp, read_value(reader.sized()?)?)),
+        STATE | OLD_STATE if key.kind == RecordKind::Task => {
+            Ok(Change::State(key, stamp, read_value(reader.sized()?, versions)?))
+        }
         other => Err(Unreadable::Content(format!("no change has the number {other}"))),
     }
 }

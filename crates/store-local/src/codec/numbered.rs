@@ -1,12 +1,17 @@
 //! Tasks in few bytes: MessagePack in which the fields of a task's own structures, and the words of its life, are numbers and not
 //! names. A number is a place: the third field of a structure is 2, and stays 2 for ever, so new fields and words go to the end.
 //! Whatever is rare keeps its name. The ordinary reader of MessagePack understands both.
+//!
+//! What only a newer version understands goes among the other fields again, as it came.
 
 use std::fmt;
 
+use ekiden_core::newer::{self, Versions};
 use rmp::encode as put;
 use serde::Serialize;
 use serde::ser::{self, Serializer};
+
+use super::OURS;
 
 /// Whether the fields of a structure are numbered. None of these is ever read by a tag or flattened, which needs names.
 #[inline]
@@ -20,15 +25,42 @@ fn is_counted(words: &str) -> bool {
     matches!(words, "Phase" | "EventName" | "Outcome")
 }
 
-/// The structure whose payload stands apart from its task, as the bytes that it is.
+/// The structure whose payload stands apart from its task, as the bytes that it is. The one of a schedule's template does not.
 const ENVELOPE: &str = "TaskEnvelope";
 
-/// Appends a value.
-pub(crate) fn put_numbered<T: Serialize>(value: &T, into: &mut Vec<u8>) {
-    value.serialize(&mut Numbered(into)).expect("a task has no value that cannot be written");
+/// Appends a part of a task, and says which versions what was appended has.
+#[must_use]
+pub(crate) fn put_numbered<T: Serialize>(value: &T, into: &mut Vec<u8>) -> Versions {
+    put_value(value, Names::Numbers, into)
 }
 
-struct Numbered<'a>(&'a mut Vec<u8>);
+/// Appends a value with the names of all its fields and words.
+#[must_use]
+pub(crate) fn put_named<T: Serialize>(value: &T, into: &mut Vec<u8>) -> Versions {
+    put_value(value, Names::All, into)
+}
+
+fn put_value<T: Serialize>(value: &T, names: Names, into: &mut Vec<u8>) -> Versions {
+    let mut to = Numbered { into, names, versions: OURS };
+    value.serialize(&mut to).expect("a record has no value that cannot be written");
+    to.versions
+}
+
+/// What stands for fields and words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// Their names.
+    All,
+    /// Numbers, for those that have one.
+    Numbers,
+}
+
+struct Numbered<'a> {
+    into: &'a mut Vec<u8>,
+    names: Names,
+    /// The highest versions of anything that was put so far.
+    versions: Versions,
+}
 
 /// What no task has.
 #[derive(Debug, thiserror::Error)]
@@ -101,26 +133,38 @@ enum List {
 impl<'a, 'b> Numbered<'b> {
     /// A variant with content: a map of one entry.
     fn variant(&'a mut self, name: &str) -> Written {
-        put_len(self.0, 1, List::Map)?;
-        put_str(self.0, name)
+        put_len(self.into, 1, List::Map)?;
+        put_str(self.into, name)
     }
 
     fn array(&'a mut self, items: Option<usize>) -> Result<Items<'a, 'b>, Unwritable> {
         let items = items.ok_or_else(|| Unwritable("a list of unknown length".to_owned()))?;
-        put_len(self.0, items, List::Array)?;
+        put_len(self.into, items, List::Array)?;
         Ok(Items(self))
     }
 
     fn map(&'a mut self, entries: Option<usize>) -> Result<Items<'a, 'b>, Unwritable> {
         let entries = entries.ok_or_else(|| Unwritable("a map of unknown length".to_owned()))?;
-        put_len(self.0, entries, List::Map)?;
+        put_len(self.into, entries, List::Map)?;
         Ok(Items(self))
     }
 
     #[inline]
     fn fields(&'a mut self, of: &'static str, entries: usize) -> Result<Fields<'a, 'b>, Unwritable> {
-        put_len(self.0, entries, List::Map)?;
-        Ok(Fields { to: self, next: is_numbered(of).then_some(0), is_envelope: of == ENVELOPE })
+        let at = self.into.len();
+        put_len(self.into, entries, List::Map)?;
+        let numbers = self.names == Names::Numbers;
+        let next = (numbers && is_numbered(of)).then_some(0);
+        Ok(Fields { to: self, next, is_envelope: numbers && of == ENVELOPE, at, entries })
+    }
+}
+
+/// How many bytes the number of a map's entries takes.
+const fn head_bytes(entries: usize) -> usize {
+    match entries {
+        0..16 => 1,
+        16..0x1_0000 => 3,
+        _ => 5,
     }
 }
 
@@ -132,23 +176,50 @@ struct Fields<'a, 'b> {
     to: &'a mut Numbered<'b>,
     /// The place of the next field, where places count.
     next: Option<u8>,
+    /// Whether its payload stands apart.
     is_envelope: bool,
+    /// Where its bytes begin: with the number of its entries.
+    at: usize,
+    entries: usize,
 }
 
 impl Fields<'_, '_> {
     #[inline]
     fn put<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Written {
+        if name == newer::FIELD {
+            return self.mix(value);
+        }
         match &mut self.next {
             Some(place) => {
-                put_uint(self.to.0, u64::from(*place));
+                put_uint(self.to.into, u64::from(*place));
                 *place += 1;
             }
-            None => put_str(self.to.0, name)?,
+            None => put_str(self.to.into, name)?,
         }
         if self.is_envelope && name == "payload" {
-            return put_str(self.to.0, "");
+            return put_str(self.to.into, "");
         }
         value.serialize(&mut *self.to)
+    }
+
+    /// Puts what only a newer version understands where it was: among the fields. Rare, so nobody minds that it is written twice.
+    fn mix<T: Serialize + ?Sized>(&mut self, newer: &T) -> Written {
+        let mut list = Vec::new();
+        newer.serialize(&mut Numbered { into: &mut list, names: self.to.names, versions: OURS })?;
+        let mut rest = list.as_slice();
+        let wrong = |error: &dyn fmt::Display| Unwritable(error.to_string());
+        let items = rmp::decode::read_array_len(&mut rest).map_err(|error| wrong(&error))?;
+        let mut number = || rmp::decode::read_int::<u8, _>(&mut rest).map_err(|error| wrong(&error));
+        let (version, min_writer) = (number()?, number()?);
+        self.to.versions = self.to.versions.with(Versions { version, min_writer });
+        self.to.into.extend_from_slice(rest);
+        // It was counted as one entry, and may be some.
+        let entries = count(self.entries - 1)? + (items - 2) / 2;
+        let mut head = Vec::new();
+        done(put::write_map_len(&mut head, entries))?;
+        let old = head_bytes(self.entries);
+        self.to.into.splice(self.at..self.at + old, head);
+        Ok(())
     }
 
     /// A field that is left out keeps its place.
@@ -175,7 +246,7 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     }
 
     fn serialize_bool(self, value: bool) -> Written {
-        done(put::write_bool(self.0, value))
+        done(put::write_bool(self.into, value))
     }
 
     fn serialize_i8(self, value: i8) -> Written {
@@ -193,7 +264,7 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     fn serialize_i64(self, value: i64) -> Written {
         match u64::try_from(value) {
             Ok(value) => self.serialize_u64(value),
-            Err(_) => done(put::write_sint(self.0, value)),
+            Err(_) => done(put::write_sint(self.into, value)),
         }
     }
 
@@ -210,16 +281,16 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     }
 
     fn serialize_u64(self, value: u64) -> Written {
-        put_uint(self.0, value);
+        put_uint(self.into, value);
         Ok(())
     }
 
     fn serialize_f32(self, value: f32) -> Written {
-        done(put::write_f32(self.0, value))
+        done(put::write_f32(self.into, value))
     }
 
     fn serialize_f64(self, value: f64) -> Written {
-        done(put::write_f64(self.0, value))
+        done(put::write_f64(self.into, value))
     }
 
     fn serialize_char(self, value: char) -> Written {
@@ -227,11 +298,11 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     }
 
     fn serialize_str(self, value: &str) -> Written {
-        put_str(self.0, value)
+        put_str(self.into, value)
     }
 
     fn serialize_bytes(self, value: &[u8]) -> Written {
-        done(put::write_bin(self.0, value))
+        done(put::write_bin(self.into, value))
     }
 
     fn serialize_none(self) -> Written {
@@ -243,7 +314,7 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     }
 
     fn serialize_unit(self) -> Written {
-        done(put::write_nil(self.0))
+        done(put::write_nil(self.into))
     }
 
     fn serialize_unit_struct(self, _name: &'static str) -> Written {
@@ -251,7 +322,8 @@ impl<'a, 'b> Serializer for &'a mut Numbered<'b> {
     }
 
     fn serialize_unit_variant(self, of: &'static str, place: u32, name: &'static str) -> Written {
-        if is_counted(of) { self.serialize_u32(place) } else { self.serialize_str(name) }
+        let is_number = self.names == Names::Numbers && is_counted(of);
+        if is_number { self.serialize_u32(place) } else { self.serialize_str(name) }
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _name: &'static str, value: &T) -> Written {

@@ -1,17 +1,30 @@
 //! Takes bytes apart, from the front, and never reads beyond their end.
 
 use ekiden_core::id::OpId;
+use ekiden_core::newer::Versions;
 use ekiden_core::time::Timestamp;
 use ekiden_store::shelf::Stamp;
 
-use super::Unreadable;
+use super::{OURS, Unreadable};
 
-/// What is left of some bytes.
-pub(crate) struct Reader<'a>(&'a [u8]);
+/// What is left of some bytes, and which versions the record in them has.
+pub(crate) struct Reader<'a>(&'a [u8], Versions);
 
 impl<'a> Reader<'a> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
+        Self(bytes, OURS)
+    }
+
+    /// The versions that were read last; ours before any.
+    pub(crate) const fn versions(&self) -> Versions {
+        self.1
+    }
+
+    /// Two bytes: the version that wrote what follows, and the lowest that may write it.
+    pub(crate) fn take_versions(&mut self) -> Result<Versions, Unreadable> {
+        let [version, min_writer] = self.array()?;
+        self.1 = Versions { version, min_writer };
+        Ok(self.1)
     }
 
     pub(crate) const fn is_empty(&self) -> bool {

@@ -2,6 +2,8 @@
 //! has files of its own. `EKIDEN_BLESS=1` writes files that are missing.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
+mod newer;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -96,9 +98,9 @@ fn running() -> Arc<Task> {
 fn sealed(task: &Arc<Task>) -> Vec<u8> {
     let index = Index::of(&key(), &Record::Task(task.clone()));
     let card = Card { created_at: NOON, stamp: stamp(), index, names: Names::of(task) };
-    seal(b"key", |into| {
+    seal_record(b"key", |into| {
         put_card(&card, into);
-        put_body(task, into);
+        put_body(task, into)
     })
 }
 
@@ -106,13 +108,16 @@ fn batch(task: &Arc<Task>) -> Vec<u8> {
     let record = Record::Task(task.clone());
     let mut bytes = Vec::new();
     for same_spec in [false, true] {
-        write_put(&Put { key: &key(), record: &record, stamp: stamp(), same_spec, ready: false }, &mut bytes);
+        write_put(&put(&key(), &record, same_spec), &mut bytes);
     }
     let counter = Key::running(&key().namespace, &PoolName::new("work").unwrap());
-    let put = Put { key: &counter, record: &Record::Counter(3), stamp: stamp(), same_spec: false, ready: false };
-    write_put(&put, &mut bytes);
+    write_put(&put(&counter, &Record::Counter(3), false), &mut bytes);
     write_delete(&counter, 9, &mut bytes);
     bytes
+}
+
+fn put<'a>(key: &'a Key, record: &'a Record, same_spec: bool) -> Put<'a> {
+    Put { key, record, stamp: stamp(), same_spec, ready: false }
 }
 
 /// The bytes that were written once.
@@ -134,7 +139,7 @@ fn read_sealed(value: &[u8]) -> (Card, Task) {
 /// C9
 #[test]
 fn a_task_of_any_version_is_read_for_ever() {
-    for (name, task) in [("task.v1.bin", task()), ("task.v2.bin", running())] {
+    for (name, task) in [("task.v1.bin", task()), ("task.v2.bin", running()), ("task.v3.bin", running())] {
         let (card, read) = read_sealed(&fixture(name, &sealed(&task)));
         assert_eq!(read, *task);
         assert_eq!((card.stamp, card.created_at, card.names), (stamp(), NOON, Names::of(&task)));
@@ -145,7 +150,7 @@ fn a_task_of_any_version_is_read_for_ever() {
 /// C9
 #[test]
 fn a_batch_of_any_version_is_read_for_ever() {
-    for (name, task) in [("batch.v1.bin", task()), ("batch.v2.bin", running())] {
+    for (name, task) in [("batch.v1.bin", task()), ("batch.v2.bin", running()), ("batch.v3.bin", running())] {
         let bytes = fixture(name, &batch(&task));
         let changes: Vec<Change> = ChangeReader::new(&bytes).map(Result::unwrap).collect();
         match changes.as_slice() {
@@ -168,33 +173,33 @@ fn a_batch_of_any_version_is_read_for_ever() {
 /// The latest version is what this program writes, byte by byte.
 #[test]
 fn the_latest_fixtures_are_what_is_written_today() {
-    assert_eq!(sealed(&running()), fixture("task.v2.bin", &sealed(&running())));
-    assert_eq!(batch(&running()), fixture("batch.v2.bin", &batch(&running())));
+    assert_eq!(sealed(&running()), fixture("task.v3.bin", &sealed(&running())));
+    assert_eq!(batch(&running()), fixture("batch.v3.bin", &batch(&running())));
 }
 
 /// Names would be most of what is written.
 #[test]
 fn fields_are_numbers_on_disk() {
     let mut bytes = Vec::new();
-    put_numbered(&running().state, &mut bytes);
+    assert_eq!(put_numbered(&running().state, &mut bytes), OURS);
     let mut named = Vec::new();
     rmp_serde::encode::write_named(&mut named, &running().state).unwrap();
     assert!(bytes.len() * 2 < named.len(), "{} of {} bytes", bytes.len(), named.len());
-    assert_eq!(read_value::<State>(&bytes).unwrap(), running().state);
+    assert_eq!(read_value::<State>(&bytes, OURS).unwrap(), running().state);
 }
 
 #[test]
 fn a_record_that_only_newer_versions_may_write_is_read_but_not_written() {
     let mut value = sealed(&task());
-    value[4] = RECORD_VERSION + 1;
+    value[4] = OURS.version + 1;
     let checksum = checksum_of(b"key", &value[4..]).to_le_bytes();
     value[..4].copy_from_slice(&checksum);
     assert!(check_writable(&value).is_ok(), "newer, but anybody may write it");
-    value[5] = RECORD_VERSION + 1;
+    value[5] = OURS.version + 1;
     let checksum = checksum_of(b"key", &value[4..]).to_le_bytes();
     value[..4].copy_from_slice(&checksum);
     assert_eq!(read_sealed(&value).1, *task());
-    assert!(matches!(check_writable(&value), Err(Unreadable::TooNew { version: 3 })));
+    assert!(matches!(check_writable(&value), Err(Unreadable::TooNew { version: 4 })));
 }
 
 /// Every bit of a sealed value and of its key counts.

@@ -1,4 +1,4 @@
-//! A disk whose syncs can be held up.
+//! A disk whose syncs or reads can be held up.
 
 use std::io;
 use std::path::Path;
@@ -7,42 +7,78 @@ use std::sync::{Arc, Condvar, Mutex};
 use ekiden_store_local::disk::fake::FakeDisk;
 use ekiden_store_local::disk::{Disk, DiskFile, How, LockGuard};
 
-/// Whether syncs are held up, and how many are.
+/// Whether calls are held up, and how many are.
 #[derive(Debug, Default)]
 struct Gate {
     state: Mutex<(bool, usize)>,
     moved: Condvar,
 }
 
+impl Gate {
+    fn close(&self) {
+        self.state.lock().unwrap().0 = true;
+    }
+
+    fn open(&self) {
+        self.state.lock().unwrap().0 = false;
+        self.moved.notify_all();
+    }
+
+    fn wait_until_held(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.moved.wait_while(state, |(_, held)| *held == 0).unwrap());
+    }
+
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.1 += 1;
+        self.moved.notify_all();
+        let mut state = self.moved.wait_while(state, |(closed, _)| *closed).unwrap();
+        state.1 -= 1;
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct GatedDisk {
     disk: FakeDisk,
-    gate: Arc<Gate>,
+    syncs: Arc<Gate>,
+    reads: Arc<Gate>,
 }
 
 #[derive(Debug)]
 struct GatedFile {
     file: Box<dyn DiskFile>,
-    gate: Arc<Gate>,
+    syncs: Arc<Gate>,
+    reads: Arc<Gate>,
 }
 
 impl GatedDisk {
     pub(crate) fn new(disk: FakeDisk) -> Self {
-        Self { disk, gate: Arc::default() }
+        Self { disk, syncs: Arc::default(), reads: Arc::default() }
     }
 
     pub(crate) fn hold_syncs(&self) {
-        self.gate.state.lock().unwrap().0 = true;
+        self.syncs.close();
     }
 
     pub(crate) fn let_syncs_go(&self) {
-        self.gate.state.lock().unwrap().0 = false;
-        self.gate.moved.notify_all();
+        self.syncs.open();
     }
 
     pub(crate) fn wait_until_held(&self) {
-        let state = self.gate.state.lock().unwrap();
-        drop(self.gate.moved.wait_while(state, |(_, held)| *held == 0).unwrap());
+        self.syncs.wait_until_held();
+    }
+
+    pub(crate) fn hold_reads(&self) {
+        self.reads.close();
+    }
+
+    pub(crate) fn let_reads_go(&self) {
+        self.reads.open();
+    }
+
+    pub(crate) fn wait_until_a_read_is_held(&self) {
+        self.reads.wait_until_held();
     }
 }
 
@@ -56,7 +92,8 @@ impl Disk for GatedDisk {
     }
 
     fn open(&self, path: &Path, how: How) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(GatedFile { file: self.disk.open(path, how)?, gate: self.gate.clone() }))
+        let (syncs, reads) = (self.syncs.clone(), self.reads.clone());
+        Ok(Box::new(GatedFile { file: self.disk.open(path, how)?, syncs, reads }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -82,6 +119,7 @@ impl Disk for GatedDisk {
 
 impl DiskFile for GatedFile {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.reads.pass();
         self.file.read_at(into, offset)
     }
 
@@ -90,12 +128,7 @@ impl DiskFile for GatedFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.gate.state.lock().unwrap();
-        state.1 += 1;
-        self.gate.moved.notify_all();
-        let mut state = self.gate.moved.wait_while(state, |(closed, _)| *closed).unwrap();
-        state.1 -= 1;
-        drop(state);
+        self.syncs.pass();
         self.file.sync_data()
     }
 

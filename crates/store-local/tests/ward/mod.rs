@@ -13,6 +13,7 @@ use ekiden_core::event::Event;
 use ekiden_core::id::{Kind, Namespace, PoolName, RunnerId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::{Beat, Enqueue, Happen};
 use ekiden_core::pool::Profile;
 use ekiden_core::runner::{Runner, RunnerStatus};
@@ -187,6 +188,7 @@ impl Ward {
             project_root: String::new(),
             pools: vec![self.pool.clone()],
             kinds: Vec::new(),
+            newer: Newer::NONE,
         };
         match store.run(&Beat { runner }, self.entropy.op_id(self.now), self.now).await {
             Ok(_) => Ok(()),

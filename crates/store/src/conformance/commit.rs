@@ -11,6 +11,7 @@ use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::lease::{Evidence, Token};
 use ekiden_core::limits;
+use ekiden_core::newer::Newer;
 use ekiden_core::record::{Record, Revision};
 use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::task::Phase;
@@ -48,6 +49,7 @@ fn living(name: &str, lab: &Lab) -> Runner {
         project_root: String::new(),
         pools: vec![pool("work")],
         kinds: Vec::new(),
+        newer: Newer::NONE,
     }
 }
 

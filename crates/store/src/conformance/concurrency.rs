@@ -9,6 +9,7 @@ use ekiden_core::event::Event;
 use ekiden_core::id::{IdempotencyKey, UniqueKey};
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::{Enqueue, Enqueued, Happened};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::{Record, Revision};
@@ -190,7 +191,9 @@ pub async fn many_claimers_of_a_limited_pool_stay_within_its_limit(lab: Lab) {
 /// C2
 pub async fn one_of_many_writers_at_one_revision_is_applied(lab: Lab) {
     let key = Key::unique(&ns(), &UniqueKey::new("u").expect("a valid id"));
-    let held = |name: &str| Record::Unique(ekiden_core::unique::KeyRecord { task: id(name), expires_at: None });
+    let held = |name: &str| {
+        Record::Unique(ekiden_core::unique::KeyRecord { task: id(name), expires_at: None, newer: Newer::NONE })
+    };
     let mut revision: Option<Revision> = None;
     for round in 0..20 {
         let expect = revision.clone().map_or(Expect::Absent, Expect::At);

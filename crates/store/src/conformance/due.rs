@@ -11,6 +11,7 @@ use ekiden_core::key::Key;
 use ekiden_core::lane::{Hold, LaneSpec};
 use ekiden_core::lease::Token;
 use ekiden_core::limits;
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::{Beat, ClearDead, DeclareDead, Enqueue, Forget, Goodbye, Purge, PurgeWhen, Purged, due_event};
 use ekiden_core::record::Record;
 use ekiden_core::retry::{FailureKind, RetryPolicy};
@@ -132,6 +133,7 @@ fn hello(lab: &Lab) -> Beat {
             project_root: String::new(),
             pools: Vec::new(),
             kinds: Vec::new(),
+            newer: Newer::NONE,
         },
     }
 }
@@ -178,6 +180,7 @@ fn schedule(lab: &Lab, name: &str, next_at: Timestamp) -> Schedule {
         template: Arc::new(lab.spec("template")),
         next_at,
         last: None,
+        newer: Newer::NONE,
     }
 }
 

@@ -10,6 +10,7 @@ use ekiden_core::id::RunnerId;
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lease::{Evidence, Token};
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::{Beat, ClearDead, DeclareDead, Happened, due_event};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::Record;
@@ -51,6 +52,7 @@ fn record(lab: &Lab, name: &str) -> Runner {
         project_root: String::new(),
         pools: Vec::new(),
         kinds: Vec::new(),
+        newer: Newer::NONE,
     }
 }
 

@@ -15,6 +15,7 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lane::{Hold, Lane, LaneSpec};
 use ekiden_core::lease::{Evidence, Token};
 use ekiden_core::mailbox::MessageFields;
+use ekiden_core::newer::Newer;
 use ekiden_core::order::{Priority, Rank};
 use ekiden_core::plan::{
     AddParents, Beat, ClearDead, DeclareDead, Enqueue, Forget, Goodbye, Happen, Plan, Purge, PurgeWhen, Retry,
@@ -265,6 +266,7 @@ impl Pair {
             project_root: String::new(),
             pools: Vec::new(),
             kinds: Vec::new(),
+            newer: Newer::NONE,
         };
         match self.dice.below(5) {
             0 | 1 => self.run(Beat { runner: record }).await,

@@ -11,6 +11,7 @@ use ekiden_core::id::{GroupId, IdempotencyKey, LaneKey, ScheduleId, SessionId, S
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lane::{Lane, LaneMember, LaneSpec};
 use ekiden_core::lease::Token;
+use ekiden_core::newer::Newer;
 use ekiden_core::order::{Priority, Rank};
 use ekiden_core::pool::Profile;
 use ekiden_core::record::{Pool, Record, Signal};
@@ -116,7 +117,12 @@ pub async fn parts_of_a_name_do_not_run_into_each_other(lab: Lab) {
     let lanes = ["a", "a b", "ab", "a/b", "a#"];
     for (lane, n) in lanes.iter().flat_map(|lane| [(lane, 2), (lane, 10), (lane, 1)]) {
         let key = Key::lane_member(&ns(), &LaneKey::new(lane).expect("a valid id"), n);
-        lab.put(&key, Expect::Absent, Record::LaneMember(LaneMember { task: id(&format!("{lane} {n}")) })).await;
+        lab.put(
+            &key,
+            Expect::Absent,
+            Record::LaneMember(LaneMember { task: id(&format!("{lane} {n}")), newer: Newer::NONE }),
+        )
+        .await;
     }
     for lane in lanes {
         for limit in [1, 2, 100] {
@@ -130,7 +136,7 @@ pub async fn parts_of_a_name_do_not_run_into_each_other(lab: Lab) {
 /// C18: the children of a parent, whose id may hold what separates ids elsewhere.
 pub async fn edges_are_found_by_their_parent_alone(lab: Lab) {
     for (parent, child) in [("a", "b c"), ("a b", "c"), ("a", "b"), ("a b c", "d"), ("ab", "c")] {
-        let edge = Edge { parent: id(parent), child: id(child) };
+        let edge = Edge { parent: id(parent), child: id(child), newer: Newer::NONE };
         lab.put(&Key::edge(&ns(), &edge.parent, &edge.child), Expect::Absent, Record::Edge(edge)).await;
     }
     let name = |parent, child| Key::edge(&ns(), &id(parent), &id(child)).name.to_string();
@@ -180,7 +186,7 @@ pub async fn kinds_do_not_mix(lab: Lab) {
 /// C18: unique and idempotency keys of one name are two records.
 pub async fn one_name_in_two_kinds_is_two_records(lab: Lab) {
     let idempotency = Key::idempotency(&ns(), &IdempotencyKey::new("same").expect("a valid id"));
-    let held = Record::Idempotency(KeyRecord { task: id("two"), expires_at: None });
+    let held = Record::Idempotency(KeyRecord { task: id("two"), expires_at: None, newer: Newer::NONE });
     lab.put(&note_key("same"), Expect::Absent, note("one")).await;
     lab.put(&idempotency, Expect::Absent, held.clone()).await;
     applied(lab.commit(vec![delete(note_key("same"))]).await);
@@ -248,7 +254,7 @@ pub async fn payloads_of_any_bytes_come_back(lab: Lab) {
 pub async fn names_and_numbers_at_their_limits_come_back(lab: Lab) {
     let [long, wide] = ["x".repeat(128), "駅".repeat(42)];
     for name in [&long, &wide] {
-        let edge = Edge { parent: id(name), child: id(name) };
+        let edge = Edge { parent: id(name), child: id(name), newer: Newer::NONE };
         let key = Key::edge(&ns(), &edge.parent, &edge.child);
         lab.put(&key, Expect::Absent, Record::Edge(edge.clone())).await;
         assert_eq!(lab.get(&key).await.map(|found| found.record), Some(Record::Edge(edge)));
@@ -266,17 +272,24 @@ fn samples(lab: &Lab) -> Vec<(Key, Record)> {
     let task = rich_task(lab);
     let lane = LaneKey::new("駅伝 lane").expect("a valid id");
     let places = vec![id("a"), id("b")];
-    let held = KeyRecord { task: id("t-1"), expires_at: Some(lab.now() + Millis::from_days(1)) };
+    let held = KeyRecord { task: id("t-1"), expires_at: Some(lab.now() + Millis::from_days(1)), newer: Newer::NONE };
     let settings = Profile::Mailbox.settings();
-    let edge = Edge { parent: id("a b"), child: id("c") };
-    let signal = Signal { runner: runner("r 1"), task: id("t-1"), token: Token(LARGE), at: lab.now() };
+    let edge = Edge { parent: id("a b"), child: id("c"), newer: Newer::NONE };
+    let signal =
+        Signal { runner: runner("r 1"), task: id("t-1"), token: Token(LARGE), at: lab.now(), newer: Newer::NONE };
     let [schedule, sweep, dead] = [rich_schedule(lab), rich_sweep(lab), dead_runner(lab)];
     vec![
         (task_key("t-1"), Record::from(task)),
         (Key::runner(&ns(), &runner("r.1")), dead),
-        (Key::pool(&ns(), &pool("mail")), Record::Pool(Arc::new(Pool { name: pool("mail"), settings }))),
-        (Key::lane(&ns(), &lane), Record::Lane(Arc::new(Lane { width: 2, next: LARGE, places, waiting: 7 }))),
-        (Key::lane_member(&ns(), &lane, LARGE), Record::LaneMember(LaneMember { task: id("c") })),
+        (
+            Key::pool(&ns(), &pool("mail")),
+            Record::Pool(Arc::new(Pool { name: pool("mail"), settings, newer: Newer::NONE })),
+        ),
+        (
+            Key::lane(&ns(), &lane),
+            Record::Lane(Arc::new(Lane { width: 2, next: LARGE, places, waiting: 7, newer: Newer::NONE })),
+        ),
+        (Key::lane_member(&ns(), &lane, LARGE), Record::LaneMember(LaneMember { task: id("c"), newer: Newer::NONE })),
         (Key::edge(&ns(), &edge.parent, &edge.child), Record::Edge(edge)),
         (Key::unique(&ns(), &UniqueKey::new("u/1").expect("a valid id")), Record::Unique(held.clone())),
         (Key::idempotency(&ns(), &IdempotencyKey::new("i#1").expect("a valid id")), Record::Idempotency(held)),
@@ -332,6 +345,7 @@ fn rich_schedule(lab: &Lab) -> Record {
         template: Arc::new(rich_spec(lab, "template")),
         next_at: lab.now(),
         last: Some(id("template")),
+        newer: Newer::NONE,
     }))
 }
 
@@ -358,5 +372,6 @@ fn dead_runner(lab: &Lab) -> Record {
         project_root: "projects/駅 伝 (1)".to_owned(),
         pools: vec![pool("work"), pool("mail")],
         kinds: vec![kind("greet"), kind("送る")],
+        newer: Newer::NONE,
     })
 }

@@ -13,6 +13,7 @@ use ekiden_core::index::DueIndex;
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lane::{Lane, LaneMember, LaneSpec};
 use ekiden_core::lease::{Evidence, Token};
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::{Enqueue, Enqueued};
 use ekiden_core::pool::Profile;
 use ekiden_core::record::{Pool, Record, Signal, Versioned};
@@ -106,7 +107,7 @@ pub async fn tasks_of_every_phase_survive_to_the_letter(lab: Lab) {
 /// One record of each kind but tasks and counters, with its key.
 pub fn one_of_each_kind(lab: &Lab) -> Vec<(Key, Record)> {
     let (now, namespace) = (lab.now(), ns());
-    let held = KeyRecord { task: id("t"), expires_at: Some(now + Millis::from_secs(60)) };
+    let held = KeyRecord { task: id("t"), expires_at: Some(now + Millis::from_secs(60)), newer: Newer::NONE };
     let status = RunnerStatus::Dead { since: now, cleared: 1, check_at: now };
     let (started_at, last_heartbeat, lease) = (now, now, Millis::from_secs(30));
     let runner_record = Runner {
@@ -119,6 +120,7 @@ pub fn one_of_each_kind(lab: &Lab) -> Vec<(Key, Record)> {
         project_root: "/somewhere".to_owned(),
         pools: vec![pool("work")],
         kinds: Vec::new(),
+        newer: Newer::NONE,
     };
     let schedule = Schedule {
         id: ScheduleId::new("daily").expect("a valid id"),
@@ -129,17 +131,18 @@ pub fn one_of_each_kind(lab: &Lab) -> Vec<(Key, Record)> {
         template: Arc::new(lab.spec("template")),
         next_at: now,
         last: None,
+        newer: Newer::NONE,
     };
     let settings = Profile::Workspace.settings();
     let sweep_id = SweepId::new("s").expect("a valid id");
     let sweep = Sweep::new(sweep_id, SweepWork::Purge(TaskFilter::all(ns())), now);
-    let signal = Signal { runner: runner("r"), task: id("t"), token: Token(7), at: now };
-    let member = LaneMember { task: id("t") };
+    let signal = Signal { runner: runner("r"), task: id("t"), token: Token(7), at: now, newer: Newer::NONE };
+    let member = LaneMember { task: id("t"), newer: Newer::NONE };
     let natural = |record: Record| (record.natural_key(&namespace).expect("it says where it belongs"), record);
     vec![
         natural(Record::from(runner_record)),
-        natural(Record::Pool(Arc::new(Pool { name: pool("work"), settings }))),
-        natural(Record::Edge(Edge { parent: id("p"), child: id("c") })),
+        natural(Record::Pool(Arc::new(Pool { name: pool("work"), settings, newer: Newer::NONE }))),
+        natural(Record::Edge(Edge { parent: id("p"), child: id("c"), newer: Newer::NONE })),
         natural(Record::Schedule(Arc::new(schedule))),
         natural(Record::Sweep(Arc::new(sweep))),
         natural(Record::Signal(signal)),

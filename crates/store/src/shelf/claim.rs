@@ -68,6 +68,26 @@ impl Shelf {
         Answer::Claimed(Claimed { tasks, visited })
     }
 
+    /// Tasks that a claim will most likely take while their bodies are away, so that they can be read before anybody waits for
+    /// them. Looks at twice as many as it may take.
+    pub fn away_for(&self, claim: &Claim) -> Vec<Key> {
+        let most = claim.limit.saturating_mul(2);
+        let pools = claim.pools.iter().filter_map(|asked| Some((asked, self.pool(asked)?)));
+        let lines = pools.flat_map(|(asked, pool)| {
+            let lines: Vec<_> = match &claim.kinds {
+                Kinds::Any => pool.ready.values().take(most).collect(),
+                Kinds::Only(kinds) => kinds.iter().filter_map(|kind| pool.ready.get(kind)).collect(),
+            };
+            lines.into_iter().map(move |line| (asked, line))
+        });
+        let slots = lines.flat_map(|(asked, line)| line.iter().take(claim.limit).map(move |slot| (asked, *slot)));
+        let entries = slots.take(most).filter_map(|(asked, slot)| {
+            let entry = self.spaces.get(&asked.namespace)?.entries.at(slot);
+            entry.here().is_none().then(|| entry.listed.key(&asked.namespace))
+        });
+        entries.collect()
+    }
+
     /// C14: what this claim took before and still holds, in the order of a claim.
     fn taken_by(&self, claim: &Claim) -> Vec<Versioned> {
         let mine = self.taken.get(&claim.id).into_iter().flatten();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ekiden_core::key::Key;
 use ekiden_core::limits;
+use ekiden_core::newer::{self, Versions};
 use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::record::Record;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,10 @@ const FORMAT: &str = "ekiden-export";
 /// The version that this program writes, and the highest that it reads.
 const VERSION: u32 = 1;
 
+/// The version of the fields that this program knows: it rises whenever a record gets a field, so that an older program knows
+/// that it has to look out for more than it knows.
+const RECORDS: u32 = 1;
+
 /// The first line.
 #[derive(Serialize, Deserialize)]
 struct Head {
@@ -31,6 +36,9 @@ struct Head {
     store: String,
     /// How many tasks there are, for whoever wants to know how far it is.
     tasks: u64,
+    /// The version whose fields the records may have.
+    #[serde(default)]
+    records: u32,
 }
 
 /// A record's line, to be written.
@@ -98,7 +106,8 @@ async fn write_all(
         tasks += tasks_of(from, namespace).await?;
     }
     let store = from.info().name.to_owned();
-    put(into, &Head { format: FORMAT.to_owned(), version: VERSION, min_reader: VERSION, store, tasks })?;
+    let format = FORMAT.to_owned();
+    put(into, &Head { format, version: VERSION, min_reader: VERSION, store, tasks, records: RECORDS })?;
     let (mut pages, mut namespace) = (Pages::of(from), None);
     while let Some(page) = pages.next().await? {
         for found in &page {
@@ -143,12 +152,13 @@ pub async fn import(
 }
 
 async fn read_all(lines: &mut Lines<'_>, intake: &mut Intake<'_>, progress: &mut Watcher<'_>) -> Result<(), Stop> {
-    let tasks_total = Some(head(lines)?.tasks);
+    let head = head(lines)?;
+    let tasks_total = Some(head.tasks);
     let (mut read, mut told) = (0, 0);
     loop {
         let text = lines.next()?.ok_or_else(|| cut("the last line is missing"))?;
         let bytes = text.len();
-        let line: Line = serde_json::from_str(text).map_err(|error| Stop::from(invalid(error)))?;
+        let line = parse(text, head.records).map_err(Stop::from)?;
         match line {
             Line { key: Some(key), record: Some(record), end: None } => intake.take(key, record, bytes).await?,
             Line { key: None, record: None, end: Some(end) } => {
@@ -175,6 +185,19 @@ async fn read_all(lines: &mut Lines<'_>, intake: &mut Intake<'_>, progress: &mut
         Some(_) => Err(invalid("something follows the last line").into()),
     }
 }
+
+/// Reads a line. What a newer version said stays with its record, wherever it was before: among the fields, or carried along
+/// by a program that did not understand it.
+fn parse(text: &str, records: u32) -> Result<Line, Refusal> {
+    if records <= RECORDS && !text.contains(CARRIED) {
+        return serde_json::from_str(text).map_err(invalid);
+    }
+    let value = serde_json::from_str(text).map_err(invalid)?;
+    newer::read(value, Versions::UNTOLD, true).map_err(invalid)
+}
+
+/// Stands in a line of which something is carried along.
+const CARRIED: &str = "\"~\":";
 
 fn head(lines: &mut Lines<'_>) -> Result<Head, Stop> {
     let text = lines.next()?.ok_or_else(|| cut("it is empty"))?;

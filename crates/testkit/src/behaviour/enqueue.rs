@@ -1,5 +1,6 @@
 //! Tasks are handed in: kept to the byte, or refused without a trace.
 
+use ekiden_core::newer::Newer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use super::lab::{Lab, code, group, kind, lane_key, pool};
 /// R2, R12
 pub async fn an_envelope_comes_back_byte_for_byte(lab: Lab) {
     let payload = Bytes::from_static("{\"a\" :  [1,2 ],\"ü\":\"é\\u0000\"}".as_bytes());
-    let envelope = TaskEnvelope { task_type: kind("work"), payload, content_type: "application/json".into() };
+    let envelope =
+        TaskEnvelope { task_type: kind("work"), payload, content_type: "application/json".into(), newer: Newer::NONE };
     lab.add(NewTask { envelope: envelope.clone(), ..lab.plain("a") }).await;
     assert_eq!(lab.get("a").await.envelope, envelope);
     assert_eq!(lab.take().await.spec.envelope, envelope);
@@ -24,7 +26,12 @@ pub async fn an_envelope_comes_back_byte_for_byte(lab: Lab) {
 /// R2
 pub async fn a_payload_may_be_any_bytes_of_any_content_type(lab: Lab) {
     let payload: Bytes = (0..=255_u8).collect();
-    let envelope = TaskEnvelope { task_type: kind("work"), payload, content_type: "image/x-odd; q=\"1\"".into() };
+    let envelope = TaskEnvelope {
+        task_type: kind("work"),
+        payload,
+        content_type: "image/x-odd; q=\"1\"".into(),
+        newer: Newer::NONE,
+    };
     lab.add(NewTask { envelope: envelope.clone(), ..lab.plain("a") }).await;
     assert_eq!(lab.get("a").await.envelope, envelope);
 }

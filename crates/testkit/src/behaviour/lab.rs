@@ -1,5 +1,6 @@
 //! The words of the cases: a queue, its clock, and short ways to say what a case does. Only the port is spoken here.
 
+use ekiden_core::newer::Newer;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -274,6 +275,7 @@ impl Lab {
             project_root: String::new(),
             pools: vec![pool("default")],
             kinds: vec![kind("work")],
+            newer: Newer::NONE,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A client of the load: hands tasks in, and is a runner too. It dies now and then, and its old work goes on, comes back late
 //! or is never heard of again. What is refused or fails is as a caller would find it; the laws judge.
 
+use ekiden_core::newer::Newer;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,6 +150,7 @@ impl Worker {
             project_root: String::new(),
             pools: Vec::new(),
             kinds: Vec::new(),
+            newer: Newer::NONE,
         };
         match self.queue.beat(runner).await {
             Ok(()) => {

@@ -10,6 +10,7 @@ use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{GroupId, QuestionId, RunnerId, SweepId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::{Beat, Draft, Enqueued, Goodbye, Happen, Plan, Retry, Stop};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::Record;
@@ -173,6 +174,7 @@ impl Worker {
             project_root: String::new(),
             pools: Vec::new(),
             kinds: Vec::new(),
+            newer: Newer::NONE,
         };
         match self.actor.quietly(&Beat { runner }).await {
             Sent::Done(_) => {

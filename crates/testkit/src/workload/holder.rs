@@ -10,6 +10,7 @@ use ekiden_core::id::{Kind, RunnerId, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::{Beat, Enqueue, Goodbye};
 use ekiden_core::pool::{Keep, Policy, Timeout};
 use ekiden_core::retry::RetryPolicy;
@@ -188,6 +189,7 @@ fn policy() -> Arc<Policy> {
         keep: Keep::Forever,
         keep_dead: Keep::Forever,
         reopen: false,
+        newer: Newer::NONE,
     })
 }
 
@@ -227,6 +229,7 @@ impl Pulse {
             project_root: String::new(),
             pools: Vec::new(),
             kinds: Vec::new(),
+            newer: Newer::NONE,
         };
         !matches!(self.actor.quietly(&Beat { runner }).await, Sent::Refused(_))
     }

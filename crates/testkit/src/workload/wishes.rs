@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ekiden_core::dependency::OnParentFailure;
 use ekiden_core::id::{GroupId, IdempotencyKey, Kind, LaneKey, TaskId, UniqueKey};
 use ekiden_core::lane::{Hold, LaneSpec};
+use ekiden_core::newer::Newer;
 use ekiden_core::order::{Priority, Rank};
 use ekiden_core::plan::Enqueue;
 use ekiden_core::pool::{Keep, Policy, Timeout};
@@ -69,6 +70,7 @@ fn policy(entropy: &mut Entropy) -> Arc<Policy> {
         keep: *entropy.pick(&kept),
         keep_dead: *entropy.pick(&kept),
         reopen: entropy.chance(50),
+        newer: Newer::NONE,
     })
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::dependency::OnParentFailure;
 use crate::filter::TaskFilter;
 use crate::id::{GroupId, ScheduleId, SweepId};
+use crate::newer::Newer;
 use crate::schedule::{Every, Missed, Overlap, Schedule};
 use crate::sweep::SweepWork;
 use crate::task::Progress;
@@ -20,6 +21,7 @@ fn schedule(change: impl FnOnce(&mut Schedule)) -> Schedule {
         template: Arc::new(spec("template")),
         next_at: Timestamp::ZERO,
         last: None,
+        newer: Newer::NONE,
     };
     change(&mut schedule);
     schedule

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ekiden_core::commit::{Action, Expect, Write};
 use ekiden_core::id::{Kind, LaneKey, Namespace, PoolName, QuestionId, RunnerId, TaskId, UniqueKey};
 use ekiden_core::key::Key;
+use ekiden_core::newer::Newer;
 use ekiden_core::record::{Record, Revision, Versioned};
 use ekiden_core::task::{Question, Task};
 use ekiden_core::unique::KeyRecord;
@@ -59,7 +60,7 @@ pub fn note_key(name: &str) -> Key {
 
 /// A plain record without index entries: a unique key that some task holds.
 pub fn note(text: &str) -> Record {
-    Record::Unique(KeyRecord { task: id(text), expires_at: None })
+    Record::Unique(KeyRecord { task: id(text), expires_at: None, newer: Newer::NONE })
 }
 
 /// Runs this many at once, each on a task of its own, and gives their answers in order.
