@@ -5,6 +5,9 @@
 //! neither a claim nor a settlement has to wake another thread. Should handlers block all threads there, nothing is claimed
 //! that could not be started, and all that must go on does so on the own thread.
 
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
