@@ -1,6 +1,5 @@
 //! How many requests a life makes: each is a way to the service and back, and time of the machine that sends it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
-#![allow(clippy::print_stdout, reason = "requests are counted here, and printed for the documents")]
 
 mod ward;
 
@@ -77,7 +76,6 @@ async fn lives(bench: &Arc<Bench>) {
 
 #[expect(clippy::cast_precision_loss, reason = "a count of requests is far below 2^52")]
 fn a_life(asked: &BTreeMap<String, u64>) -> f64 {
-    println!("requests of {} lives: {asked:?}", CALLERS * LIVES);
     asked.values().sum::<u64>() as f64 / (CALLERS * LIVES) as f64
 }
 
@@ -91,8 +89,9 @@ async fn a_life_within_one_process_is_three_writes_and_hardly_a_read() {
     complete(&bench, claimed).await;
     bench.asked();
     lives(&bench).await;
-    let requests = a_life(&bench.asked());
-    assert!((3.0..3.6).contains(&requests), "{requests} requests a life");
+    let asked = bench.asked();
+    let requests = a_life(&asked);
+    assert!((3.0..3.6).contains(&requests), "{requests} requests a life: {asked:?}");
 }
 
 /// Q7: a process that claims what another one handed in reads each task once, and shares its looks at the index among its claims.
@@ -118,6 +117,7 @@ async fn claims_of_one_process_share_their_looks_at_the_index() {
     for caller in running {
         caller.await.unwrap();
     }
-    let requests = a_life(&bench.asked());
-    assert!((3.0..3.6).contains(&requests), "{requests} requests for a claim and a settlement");
+    let asked = bench.asked();
+    let requests = a_life(&asked);
+    assert!((3.0..3.6).contains(&requests), "{requests} requests for a claim and a settlement: {asked:?}");
 }
