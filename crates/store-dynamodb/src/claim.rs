@@ -160,7 +160,7 @@ impl Shared {
                     continue;
                 }
                 let (found, task) = match found.map(|found| takeable(claim, pool, found)) {
-                    Some(Judged::Takeable(found, task)) => (found, task),
+                    Some(Judged::Takeable(both)) => *both,
                     // By a faster clock; another claim may be later.
                     Some(Judged::NotYet) => {
                         line.passed += 1;
@@ -347,8 +347,8 @@ fn is_open(line: Option<&Asked>, rooms: &[usize]) -> bool {
 
 /// Whether a claim may take a task.
 enum Judged {
-    /// The task as it would take it.
-    Takeable(Versioned, Task),
+    /// The task as found, and as it would take it.
+    Takeable(Box<(Versioned, Task)>),
     NotYet,
     No,
 }
@@ -363,7 +363,7 @@ fn takeable(claim: &Claim, pool: &ClaimPool, found: Found) -> Judged {
         Some(_) => {}
     }
     match claim.take(task, pool.counter().is_some()) {
-        Ok(taken) => Judged::Takeable(versioned, taken),
+        Ok(taken) => Judged::Takeable(Box::new((versioned, taken))),
         Err(_) => Judged::No,
     }
 }

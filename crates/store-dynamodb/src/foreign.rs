@@ -172,7 +172,7 @@ impl Shared {
             return;
         }
         // Claims of this process that come together need one look, not one each.
-        let asked = namespaces.iter().map(|namespace| Namespace::clone(namespace)).collect();
+        let asked: Vec<Namespace> = namespaces.iter().copied().cloned().collect();
         let looking = lock(&self.foreign).looks.entry(asked).or_default().clone();
         if let Ok(_alone) = looking.try_lock() {
             // The claim has its own tasks to look for, so what fails here is left for the next poll.
