@@ -86,11 +86,24 @@ async fn open(server: &Server, prefix: &str) -> Outcome<(Arc<DynamoStore>, Strin
     Ok((Arc::new(DynamoStore::open(options).await?), format!("{prefix}pm-runner-queue")))
 }
 
-/// How long claims of one task took, and the read units that each was charged; the median of both.
-async fn claim_cost(store: &Arc<DynamoStore>, steps: &mut Steps, claims: usize) -> Outcome<(f64, f64)> {
+/// How long claims of one task took, and the read units that each was charged; the median of both. Another store hands the tasks in,
+/// as another process would: what a process wrote itself it need not look for.
+async fn claim_cost(stores: &[Arc<DynamoStore>; 2], (pool, kind): (&str, &str), claims: usize) -> Outcome<(f64, f64)> {
+    let [elsewhere, store] = stores;
+    let mut producer = Steps::of(elsewhere.clone(), pool, kind)?;
+    let mut steps = Steps::of(store.clone(), pool, kind)?;
+    // A line that another process enters is known within a second.
+    producer.enqueue().await?;
+    let first = loop {
+        match steps.claim().await? {
+            Some(claimed) => break claimed,
+            None => tokio::time::sleep(POLL / 10).await,
+        }
+    };
+    steps.complete(first).await?;
     let (mut times, mut units) = (Vec::new(), Vec::new());
     for _ in 0..claims {
-        steps.enqueue().await?;
+        producer.enqueue().await?;
         let (start, before) = (Instant::now(), store.units().read);
         let claimed = steps.claim().await?.ok_or("a claim found nothing although a task waits")?;
         times.push(start.elapsed());
@@ -104,18 +117,18 @@ async fn claim_cost(store: &Arc<DynamoStore>, steps: &mut Steps, claims: usize) 
 /// other programs cannot have queued do not look for such; the ones of the default pool do, and are printed apart.
 async fn claims(effort: &Effort) -> Outcome<Vec<Figure>> {
     let server = Server::start()?;
-    let (empty, _) = open(&server, "empty-").await?;
-    let (full, table) = open(&server, "full-").await?;
+    let [(empty, _), (empty_beside, _)] = [open(&server, "empty-").await?, open(&server, "empty-").await?];
+    let [(full, table), (full_beside, _)] = [open(&server, "full-").await?, open(&server, "full-").await?];
+    let stores = [[empty_beside, empty], [full_beside, full]];
     eprintln!("queueing {} items of others …", effort.foreign);
     fill(&client(&server.endpoint), &table, effort.foreign, 8).await?;
     let names = [("bench", "no-op"), ("default", "prompt")];
     let mut costs: [[(Vec<f64>, Vec<f64>); 2]; 2] = Default::default();
     for round in 0..=effort.rounds {
         eprintln!("measuring claims, round {round} …");
-        for (costs, store) in costs.iter_mut().zip([&empty, &full]) {
-            for ((times, units), (pool, kind)) in costs.iter_mut().zip(names) {
-                let mut steps = Steps::of(store.clone(), pool, kind)?;
-                let (time, read) = claim_cost(store, &mut steps, effort.claims).await?;
+        for (costs, stores) in costs.iter_mut().zip(&stores) {
+            for ((times, units), names) in costs.iter_mut().zip(names) {
+                let (time, read) = claim_cost(stores, names, effort.claims).await?;
                 // The first round warms up.
                 if round > 0 {
                     times.push(time);

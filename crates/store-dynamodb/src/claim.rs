@@ -1,16 +1,15 @@
 //! Claims: the heads of the asked lines are merged, so the cost follows the lines, not the backlog. An index only says where to
 //! look; a task is taken by a conditional write to its own item.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use ekiden_core::claim::{self, Claim, ClaimPool, Kinds};
+use ekiden_core::claim::{Claim, ClaimPool, Kinds};
 use ekiden_core::commit::Expect;
 use ekiden_core::hash;
 use ekiden_core::id::{Kind, OpId};
 use ekiden_core::index::Index;
-use ekiden_core::key::Key;
+use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::limits;
 use ekiden_core::record::{Record, Versioned};
 use ekiden_core::task::Task;
@@ -19,13 +18,15 @@ use ekiden_store::{Answer, Claimed, Happened, Hint, Outcome, StoreError};
 use crate::client::Range;
 use crate::codec::{self, attributes as at, get_text, places, text};
 use crate::error::Failure;
-use crate::expression::{Change, Words, condition};
+use crate::expression::{Change, expected};
 use crate::foreign::Found;
-use crate::shared::Shared;
+use crate::heads::{Lack, Pick, Picks};
+use crate::shared::{Shared, lock};
 use crate::tables::PLACE_INDEX;
+use crate::waiting;
 
-/// 15 entries more than a claim wants: those at the head are often gone before it comes to them, or about to be taken by
-/// another claim of this process. So many still cost half a read unit.
+/// 15 entries more than a claim wants: those at the head are often gone before it comes to them, or serve other claims of this
+/// process. So many still cost half a read unit.
 const HEADS_SPARE: usize = 15;
 
 /// 64 entries that one look at a line asks for at most.
@@ -33,6 +34,9 @@ const HEADS_MAX: usize = 64;
 
 /// 64 tasks that a claim may lose to others before it goes home with what it has.
 const LOSSES_MAX: usize = 64;
+
+/// 256 rounds of picking and reading on: each picks something, or finds that another claim of this process did.
+const ROUNDS_MAX: usize = 256;
 
 /// A line that the claim asks for: its pool (by place in the claim), its kind, how many parts it has.
 struct Asked {
@@ -42,18 +46,8 @@ struct Asked {
     passed: usize,
 }
 
-/// A part of a line, read as far as was needed.
-struct Head {
-    line: usize,
-    range: Range,
-    /// Orders and keys that were read and not looked at.
-    entries: VecDeque<(String, Key)>,
-    last: Option<String>,
-    ended: bool,
-}
-
 /// What came of writing one task.
-enum Written {
+pub(crate) enum Written {
     Taken(Box<Versioned>),
     /// Somebody else was quicker.
     Lost,
@@ -125,28 +119,13 @@ impl Shared {
 
     /// C15: what became due in the asked lines gets its ready entry. Says how much was looked at.
     async fn promote(&self, claim: &Claim, asked: &[Asked]) -> Result<usize, StoreError> {
-        let mut due: Vec<Key> = Vec::new();
+        let mut due = 0;
         for line in asked {
             let Some(pool) = claim.pools.get(line.pool) else { continue };
-            let left = limits::CLAIM_PROMOTE_MAX - due.len();
-            if left == 0 {
-                break;
-            }
             let place = places::waiting(&pool.namespace, &pool.pool, &line.kind);
-            let range = Range::of(&self.names.queue, Some(PLACE_INDEX), at::PLACE, text(place));
-            let range = range.only(at::PLACE_ORDER, "<", text(places::due_until(claim.now)));
-            let found = self.query(&range, left).await?;
-            due.extend(found.iter().filter_map(|item| codec::parse_key(ekiden_core::key::RecordKind::Task, item)));
+            due += self.promote_line(claim, place, waiting::left_of(due)).await?;
         }
-        let visited = due.len();
-        for found in self.get_some(&due).await? {
-            let promoted = found.record.as_task().and_then(|task| claim::promote(task, claim.now));
-            if let Some(task) = promoted {
-                // Whoever was quicker has done it, or something better.
-                self.write_task(claim, None, &found, task).await?;
-            }
-        }
-        Ok(visited)
+        Ok(due)
     }
 
     async fn take_best(
@@ -156,37 +135,56 @@ impl Shared {
         asked: &mut [Asked],
         visited: &mut usize,
     ) -> Result<Vec<Versioned>, StoreError> {
-        let mut heads = self.heads(claim, asked);
+        let (parts, since) = (parts_of(claim, asked), self.clock.monotonic());
+        // Claims that fight for the same head lose most of their writes, so what one picks the others leave alone.
+        let mut picks = Picks::from(&self.heads);
         let (mut tasks, mut losses) = (Vec::new(), 0);
-        while tasks.len() < claim.limit && losses < LOSSES_MAX {
-            let candidates = self.best(claim, claim.limit - tasks.len(), &mut heads, asked, &rooms, visited).await?;
-            if candidates.is_empty() {
+        for _ in 0..ROUNDS_MAX {
+            let want = claim.limit - tasks.len();
+            if want == 0 || losses >= LOSSES_MAX {
                 break;
             }
-            // Claims that fight for the same head lose most of their writes.
-            let (candidates, reserved) = self.reserve(candidates);
-            if candidates.is_empty() {
-                continue;
+            let open: Vec<_> = parts.iter().filter(|(line, _)| is_open(asked.get(*line), &rooms)).cloned().collect();
+            *visited += self.read_heads(claim, &open, since).await?;
+            let picked = picks.more(&open, want, self.clock.monotonic());
+            if picked.is_empty() && self.is_read(&open, since) {
+                break;
             }
-            let found = self.look(reserved.keys()).await?;
-            *visited += candidates.len();
-            for (line, found) in candidates.into_iter().zip(found) {
+            *visited += picked.len();
+            self.look_at(&mut picks, &picked).await?;
+            for number in picked {
+                let Some((line, key, found)) = picks.get_mut(number).map(Pick::take) else { continue };
                 let Some(line) = asked.get_mut(line) else { continue };
                 let (Some(room), Some(pool)) = (rooms.get_mut(line.pool), claim.pools.get(line.pool)) else { continue };
                 if *room == 0 {
                     continue;
                 }
-                let Some((found, task)) = found.and_then(|found| takeable(claim, pool, found)) else {
-                    line.passed += 1;
-                    continue;
+                let (found, task) = match found.map(|found| takeable(claim, pool, found)) {
+                    Some(Judged::Takeable(both)) => *both,
+                    // By a faster clock; another claim may be later.
+                    Some(Judged::NotYet) => {
+                        line.passed += 1;
+                        continue;
+                    }
+                    Some(Judged::No) | None => {
+                        line.passed += 1;
+                        picks.spend(number);
+                        picks.doubt(number, since);
+                        continue;
+                    }
                 };
-                self.note_taken(claim.id, &found.key);
+                self.note_taken(claim.id, &key);
                 match self.write_task(claim, Some(pool), &found, task).await? {
                     Written::Taken(taken) => {
                         tasks.push(*taken);
                         *room -= 1;
+                        picks.spend(number);
                     }
-                    Written::Lost => losses += 1,
+                    Written::Lost => {
+                        losses += 1;
+                        picks.spend(number);
+                        picks.doubt(number, since);
+                    }
                     Written::Full => *room = 0,
                 }
             }
@@ -194,77 +192,69 @@ impl Shared {
         Ok(tasks)
     }
 
-    fn heads(&self, claim: &Claim, asked: &[Asked]) -> Vec<Head> {
-        let mut heads = Vec::new();
-        for (at, line) in asked.iter().enumerate() {
-            let Some(pool) = claim.pools.get(line.pool) else { continue };
-            heads.extend((0..line.parts).map(|part| {
-                let place = places::ready(&pool.namespace, &pool.pool, &line.kind, part);
-                let range = Range::of(&self.names.queue, Some(PLACE_INDEX), at::PLACE, text(place));
-                Head { line: at, range, entries: VecDeque::new(), last: None, ended: false }
-            }));
-        }
-        heads
-    }
-
-    /// The next best entries over all heads, as (line, key). Lines that were passed over too often and pools without room have
-    /// none.
-    async fn best(
+    /// Reads what is missing of the heads. Says how often it looked: a look costs the same whether it finds one entry or a page of
+    /// them.
+    async fn read_heads(
         &self,
         claim: &Claim,
-        want: usize,
-        heads: &mut [Head],
-        asked: &[Asked],
-        rooms: &[usize],
-        visited: &mut usize,
-    ) -> Result<Vec<(usize, Key)>, StoreError> {
-        let page = (claim.limit + HEADS_SPARE).min(HEADS_MAX);
-        let open = |head: &Head| {
-            let line = asked.get(head.line);
-            line.is_some_and(|line| {
-                line.passed < limits::CLAIM_SKIP_MAX && rooms.get(line.pool).is_some_and(|room| *room > 0)
-            })
-        };
-        let mut first: BinaryHeap<Reverse<(String, usize)>> = BinaryHeap::new();
-        for (at, head) in heads.iter_mut().enumerate().filter(|(_, head)| open(head)) {
-            *visited += self.read_on(head, page).await?;
-            first.extend(head.entries.front().map(|(order, _)| Reverse((order.clone(), at))));
+        parts: &[(usize, Arc<str>)],
+        since: Duration,
+    ) -> Result<usize, StoreError> {
+        let (page, mut looked) = ((claim.limit + HEADS_SPARE).min(HEADS_MAX), 0);
+        for (_, place) in parts {
+            let now = self.clock.monotonic();
+            let looking = {
+                let mut heads = lock(&self.heads);
+                if heads.lack(place, since, now) == Lack::Nothing {
+                    continue;
+                }
+                heads.looking(place, now)
+            };
+            let _alone = looking.lock().await;
+            let sent = self.clock.monotonic();
+            let lack = lock(&self.heads).lack(place, since, sent);
+            let range = Range::of(&self.names.queue, Some(PLACE_INDEX), at::PLACE, text(&**place));
+            let range = match &lack {
+                // Somebody else looked meanwhile.
+                Lack::Nothing => continue,
+                Lack::All => range,
+                Lack::Behind(last) => range.only(at::PLACE_ORDER, ">", text(last)),
+            };
+            let items = self.query(&range, page).await?;
+            let entry = |item: &codec::Item| {
+                let order = get_text(item, at::PLACE_ORDER)?.to_owned();
+                Some((order, codec::parse_key(RecordKind::Task, item)?))
+            };
+            let found = items.iter().filter_map(entry).collect();
+            lock(&self.heads).found(place, &lack, found, items.len() < page, sent);
+            looked += 1;
         }
-        let mut best = Vec::new();
-        while best.len() < want
-            && let Some(Reverse((_, at))) = first.pop()
-        {
-            let Some(head) = heads.get_mut(at) else { continue };
-            best.extend(head.entries.pop_front().map(|(_, key)| (head.line, key)));
-            *visited += self.read_on(head, page).await?;
-            first.extend(head.entries.front().map(|(order, _)| Reverse((order.clone(), at))));
-        }
-        Ok(best)
+        Ok(looked)
     }
 
-    /// Reads on in a part of a line if nothing of it is left. Says how often it looked: a look costs the same whether it
-    /// finds one entry or a page of them.
-    async fn read_on(&self, head: &mut Head, page: usize) -> Result<usize, StoreError> {
-        if !head.entries.is_empty() || head.ended {
-            return Ok(0);
+    /// Whether the heads are read to their ends.
+    fn is_read(&self, parts: &[(usize, Arc<str>)], since: Duration) -> bool {
+        let (mut heads, now) = (lock(&self.heads), self.clock.monotonic());
+        parts.iter().all(|(_, place)| heads.lack(place, since, now) == Lack::Nothing)
+    }
+
+    /// Reads the picked tasks that this process does not know.
+    async fn look_at(&self, picks: &mut Picks<'_>, numbers: &[usize]) -> Result<(), StoreError> {
+        let unknown: Vec<(usize, Key)> = numbers.iter().filter_map(|number| picks.unknown(*number)).collect();
+        if unknown.is_empty() {
+            return Ok(());
         }
-        let range = match &head.last {
-            Some(last) => head.range.clone().only(at::PLACE_ORDER, ">", text(last)),
-            None => head.range.clone(),
-        };
-        let items = self.query(&range, page).await?;
-        head.ended = items.len() < page;
-        let entry = |item: &codec::Item| {
-            let order = get_text(item, at::PLACE_ORDER)?.to_owned();
-            Some((order, codec::parse_key(ekiden_core::key::RecordKind::Task, item)?))
-        };
-        head.entries = items.iter().filter_map(entry).collect();
-        head.last = head.entries.back().map(|(order, _)| order.clone());
-        Ok(1)
+        let (numbers, keys): (Vec<usize>, Vec<Key>) = unknown.into_iter().unzip();
+        for (number, found) in numbers.into_iter().zip(self.look(&keys).await?) {
+            if let Some(pick) = picks.get_mut(number) {
+                pick.found = found;
+            }
+        }
+        Ok(())
     }
 
     /// Writes a task that the claim changed. With a pool it is taken, and the pool's counter goes up in the same write.
-    async fn write_task(
+    pub(crate) async fn write_task(
         &self,
         claim: &Claim,
         pool: Option<&ClaimPool>,
@@ -275,11 +265,9 @@ impl Shared {
         let index = Index::of(key, &record);
         let (encoded, nonce) = (codec::encode(&record, &index, key, self.parts_of(&record)), self.nonce());
         let revision = codec::revision_of(&record, &nonce, &encoded);
-        let mut words = Words::default();
-        let Ok(guard) = condition(key, &Expect::At(found.revision.clone()), &mut words) else {
-            return Ok(Written::Lost);
-        };
-        let put = Change::put(self.table(key.kind).to_owned(), key, &encoded, &nonce, claim.id, guard, words);
+        let Ok(guarded) = expected(key, &Expect::At(found.revision.clone())) else { return Ok(Written::Lost) };
+        let place = encoded.place();
+        let put = Change::put(self.table(key.kind).to_owned(), key, encoded, &nonce, claim.id, guarded);
         let counter = pool.and_then(|pool| Some((pool.counter()?, pool.running_max)));
         let sent = match counter {
             None => self.change(&put).await.map(drop),
@@ -317,6 +305,9 @@ impl Shared {
         };
         if let Written::Taken(taken) = &written {
             self.wrote(found, taken, &index);
+            if let Some(entry) = place {
+                self.note_place(key, entry, Some(Versioned::clone(taken)));
+            }
             if pool.is_some() {
                 self.note_holder(key, Some(&claim.holder));
             }
@@ -335,23 +326,46 @@ impl Shared {
         }
         self.hint(Hint::Changed(key.clone()));
     }
-
-    /// The records that are there, of those asked for.
-    async fn get_some(&self, keys: &[Key]) -> Result<Vec<Versioned>, StoreError> {
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
-        Ok(self.get(keys).await?.into_iter().flatten().collect())
-    }
 }
 
-/// The task as this claim would take it, if it may: its own record decides, not the entry that led to it.
-fn takeable(claim: &Claim, pool: &ClaimPool, found: Found) -> Option<(Versioned, Task)> {
-    let found = Some(found).filter(|found| !found.disputed)?.versioned;
-    let task = found.record.as_task()?;
-    Index::of(&found.key, &found.record).ready.filter(|ready| ready.at <= claim.now)?;
-    let taken = claim.take(task, pool.counter().is_some()).ok()?;
-    Some((found, taken))
+/// The parts of the asked lines, each with its line.
+fn parts_of(claim: &Claim, asked: &[Asked]) -> Vec<(usize, Arc<str>)> {
+    let mut all = Vec::new();
+    for (at, line) in asked.iter().enumerate() {
+        let Some(pool) = claim.pools.get(line.pool) else { continue };
+        let place = |part| places::ready(&pool.namespace, &pool.pool, &line.kind, part);
+        all.extend((0..line.parts).map(|part| (at, Arc::from(place(part)))));
+    }
+    all
+}
+
+/// Lines that were passed over too often and pools without room have nothing more to give.
+fn is_open(line: Option<&Asked>, rooms: &[usize]) -> bool {
+    let has_room = |line: &Asked| rooms.get(line.pool).is_some_and(|room| *room > 0);
+    line.is_some_and(|line| line.passed < limits::CLAIM_SKIP_MAX && has_room(line))
+}
+
+/// Whether a claim may take a task.
+enum Judged {
+    /// The task as found, and as it would take it.
+    Takeable(Box<(Versioned, Task)>),
+    NotYet,
+    No,
+}
+
+/// The task's own record decides, not the entry that led to it.
+fn takeable(claim: &Claim, pool: &ClaimPool, found: Found) -> Judged {
+    let Found { versioned, disputed } = found;
+    let (Some(task), false) = (versioned.record.as_task(), disputed) else { return Judged::No };
+    match Index::of(&versioned.key, &versioned.record).ready {
+        None => return Judged::No,
+        Some(ready) if ready.at > claim.now => return Judged::NotYet,
+        Some(_) => {}
+    }
+    match claim.take(task, pool.counter().is_some()) {
+        Ok(taken) => Judged::Takeable(Box::new((versioned, taken))),
+        Err(_) => Judged::No,
+    }
 }
 
 fn is_held_by(found: &Versioned, claim: OpId) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::{
-    AttributeValue, ConditionCheck, Delete, KeysAndAttributes, ReturnConsumedCapacity, ReturnValue,
+    AttributeValue, ConditionCheck, Delete, KeysAndAttributes, Put, ReturnConsumedCapacity, ReturnValue,
     ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 
@@ -183,6 +183,15 @@ impl Shared {
                 self.cost_of_write(done.consumed_capacity.iter());
                 Ok(None)
             }
+            Effect::Create(item) => {
+                let put = self.client.put_item().table_name(&change.table).set_item(Some(item.clone()));
+                let put = put.set_condition_expression(change.condition.clone());
+                let put = put.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                let put = put.return_consumed_capacity(ReturnConsumedCapacity::Total);
+                let done = put.send().await.map_err(error::of_write)?;
+                self.cost_of_write(done.consumed_capacity.iter());
+                Ok(None)
+            }
             Effect::Delete => {
                 let delete = self.client.delete_item().table_name(&change.table).set_key(Some(change.key.clone()));
                 let delete = delete.set_condition_expression(change.condition.clone());
@@ -228,6 +237,11 @@ fn transact_item(change: &Change) -> TransactWriteItem {
             let update = Update::builder().table_name(table).set_key(Some(key)).update_expression(expression);
             let update = update.set_condition_expression(condition).set_expression_attribute_names(names);
             item.update(update.set_expression_attribute_values(values).build().expect(complete)).build()
+        }
+        Effect::Create(new) => {
+            let put = Put::builder().table_name(table).set_item(Some(new.clone())).set_condition_expression(condition);
+            let put = put.set_expression_attribute_names(names).set_expression_attribute_values(values);
+            item.put(put.build().expect(complete)).build()
         }
         Effect::Delete => {
             let delete = Delete::builder().table_name(table).set_key(Some(key)).set_condition_expression(condition);

@@ -71,6 +71,22 @@ impl Encoded {
             None => self.remove.push(name),
         }
     }
+
+    /// Leaves out what an item that meets a guard has already: every write of a task sent its whole payload otherwise.
+    pub(crate) fn without_known(mut self, guard: &Guard) -> Self {
+        if guard.has_asked(&self.set) {
+            for name in task::ASKED {
+                self.set.remove(name);
+            }
+            self.remove.retain(|name| !task::ASKED.contains(name));
+        }
+        self
+    }
+
+    /// Where the task stands, and its order there.
+    pub(crate) fn place(&self) -> Option<(String, String)> {
+        Some((get_text(&self.set, at::PLACE)?.to_owned(), get_text(&self.set, at::PLACE_ORDER)?.to_owned()))
+    }
 }
 
 /// The attributes of a record but for its key and its stamp. `shards` is how many parts a line of ready tasks has.

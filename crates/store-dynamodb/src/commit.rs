@@ -9,7 +9,7 @@ use ekiden_store::{Answer, Applied, Conflict, Happened, Hint, Outcome, StoreErro
 
 use crate::codec::{self, Guard, Item};
 use crate::error::Failure;
-use crate::expression::{Change, Words, condition};
+use crate::expression::{Change, Expected, expected};
 use crate::payloads;
 use crate::shared::Shared;
 
@@ -18,6 +18,8 @@ struct Prepared {
     changes: Vec<Change>,
     /// The revision of each put when it is done.
     revisions: Vec<Option<Revision>>,
+    /// Where each put of a task leaves it, and its order there.
+    places: Vec<Option<(String, String)>>,
     /// Whether an expectation names a revision that this store never gave out.
     never: bool,
 }
@@ -85,27 +87,32 @@ impl Shared {
     }
 
     fn prepare(&self, commit: &Commit) -> Prepared {
-        let mut prepared = Prepared { changes: Vec::new(), revisions: Vec::new(), never: false };
+        let mut prepared = Prepared { changes: Vec::new(), revisions: Vec::new(), places: Vec::new(), never: false };
         for write in commit.writes() {
             let Write { key, expect, action } = write;
-            let (table, mut words) = (self.table(key.kind).to_owned(), Words::default());
-            let guard = condition(key, expect, &mut words).unwrap_or_else(|_| {
+            let table = self.table(key.kind).to_owned();
+            let guarded = expected(key, expect).unwrap_or_else(|_| {
                 prepared.never = true;
-                None
+                Expected::default()
             });
-            let mut revision = None;
+            let (mut revision, mut place) = (None, None);
             prepared.changes.push(match action {
-                Action::Check => Change::check(table, key, guard, words),
-                Action::Delete => Change::delete(table, key, guard, words),
+                Action::Check => Change::check(table, key, guarded),
+                Action::Delete => Change::delete(table, key, guarded),
                 Action::Add(by) => Change::add(table, key, *by, &self.nonce(), commit.id(), None),
                 Action::Put(record, index) => {
                     let (mut encoded, nonce) = (codec::encode(record, index, key, self.parts_of(record)), self.nonce());
                     payloads::refer(write, commit.id(), &mut encoded);
                     revision = Some(codec::revision_of(record, &nonce, &encoded));
-                    Change::put(table, key, &encoded, &nonce, commit.id(), guard, words)
+                    place = encoded.place();
+                    match expect {
+                        Expect::Absent => Change::create(table, key, encoded, &nonce, commit.id(), guarded),
+                        _ => Change::put(table, key, encoded, &nonce, commit.id(), guarded),
+                    }
                 }
             });
             prepared.revisions.push(revision);
+            prepared.places.push(place);
         }
         prepared
     }
@@ -118,7 +125,8 @@ impl Shared {
     }
 
     /// `gone` is the item that a single delete removed.
-    fn applied(&self, commit: &Commit, prepared: Prepared, gone: Option<Item>) -> Answer {
+    fn applied(&self, commit: &Commit, mut prepared: Prepared, gone: Option<Item>) -> Answer {
+        self.note_places(commit, &mut prepared);
         for Write { key, expect, action } in commit.writes() {
             if matches!(action, Action::Check) {
                 continue;
@@ -152,6 +160,25 @@ impl Shared {
             self.count(&key.namespace, before, after);
         }
         Answer::Applied(Applied { revisions: prepared.revisions })
+    }
+
+    /// Claims of this process need not look for what it has just written. A new task need not even be read.
+    fn note_places(&self, commit: &Commit, prepared: &mut Prepared) {
+        let places = std::mem::take(&mut prepared.places);
+        for ((write, revision), place) in commit.writes().iter().zip(&prepared.revisions).zip(places) {
+            let Some(place) = place else { continue };
+            let known = match (&write.expect, &write.action, revision) {
+                (Expect::Absent, Action::Put(record, _), Some(revision)) => Some(Versioned {
+                    key: write.key.clone(),
+                    record: record.clone(),
+                    revision: revision.clone(),
+                    created_by: commit.id(),
+                    last: commit.id(),
+                }),
+                _ => None,
+            };
+            self.note_place(&write.key, place, known);
+        }
     }
 
     /// After a reply got lost: whether the commit is there. `None` says nothing, for it may still arrive.

@@ -64,7 +64,8 @@ impl Shared {
 
     /// Runners of ours that core says are due. Those of other programs are nobody's to declare dead.
     async fn due_runners(&self, query: &DueQuery) -> Result<Vec<DueEntry>, StoreError> {
-        let range = self.names_of(RecordKind::Runner, &query.namespace, "");
+        // A hint like any other list, so half the price will do.
+        let range = Range { consistent: false, ..self.names_of(RecordKind::Runner, &query.namespace, "") };
         let mut due = Vec::new();
         for item in self.query(&range, RUNNERS_MAX).await?.iter().filter(|item| runner::is_ours(item)) {
             let Some(key) = codec::parse_key(RecordKind::Runner, item) else { continue };

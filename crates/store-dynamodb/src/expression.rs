@@ -24,6 +24,8 @@ pub(crate) struct Change {
 pub(crate) enum Effect {
     /// By this update expression.
     Update(String),
+    /// Made anew, with these attributes and its key: no expression to be read for what is not there yet.
+    Create(Item),
     Delete,
     /// Nothing; only the condition counts.
     Check,
@@ -64,27 +66,37 @@ impl Words {
 }
 
 impl Change {
+    /// Makes an item that is not there.
+    pub(crate) fn create(table: String, key: &Key, encoded: Encoded, nonce: &str, by: OpId, expect: Expected) -> Self {
+        let Expected { condition, words, .. } = expect;
+        let (mut item, key) = (encoded.set, key_of(key));
+        item.insert(at::REVISION.to_owned(), text(nonce));
+        item.extend([at::LAST, at::CREATED_BY].map(|name| (name.to_owned(), op(by))));
+        item.extend(key.clone());
+        Self { table, key, effect: Effect::Create(item), condition, words }
+    }
+
     /// Creates or replaces what we know of an item; attributes of other programs stay.
-    pub(crate) fn put(
-        table: String,
-        key: &Key,
-        encoded: &Encoded,
-        nonce: &str,
-        by: OpId,
-        condition: Option<String>,
-        words: Words,
-    ) -> Self {
-        let mut words = words;
+    pub(crate) fn put(table: String, key: &Key, encoded: Encoded, nonce: &str, by: OpId, expect: Expected) -> Self {
+        let Expected { condition, mut words, guard } = expect;
+        let encoded = match &guard {
+            Some(guard) => encoded.without_known(guard),
+            None => encoded,
+        };
         let mut sets: Vec<String> = Vec::with_capacity(encoded.set.len() + 3);
-        for (name, value) in &encoded.set {
-            let (name, value) = (words.name(name), words.value(value.clone()));
+        for (name, value) in encoded.set {
+            let (name, value) = (words.name(&name), words.value(value));
             sets.push(format!("{name} = {value}"));
         }
         let (nonce, by) = (words.value(text(nonce)), words.value(op(by)));
-        let (revision, last, created) = (words.name(at::REVISION), words.name(at::LAST), words.name(at::CREATED_BY));
+        let (revision, last) = (words.name(at::REVISION), words.name(at::LAST));
         sets.push(format!("{revision} = {nonce}"));
         sets.push(format!("{last} = {by}"));
-        sets.push(format!("{created} = if_not_exists({created}, {by})"));
+        // What an op of ours wrote before knows its creator.
+        if !guard.is_some_and(|guard| guard.is_ours()) {
+            let created = words.name(at::CREATED_BY);
+            sets.push(format!("{created} = if_not_exists({created}, {by})"));
+        }
         let mut update = format!("SET {}", sets.join(", "));
         if !encoded.remove.is_empty() {
             let removed: Vec<String> = encoded.remove.iter().map(|name| words.name(name)).collect();
@@ -111,37 +123,48 @@ impl Change {
     }
 
     /// Removes an item.
-    pub(crate) fn delete(table: String, key: &Key, condition: Option<String>, words: Words) -> Self {
+    pub(crate) fn delete(table: String, key: &Key, expect: Expected) -> Self {
+        let Expected { condition, words, .. } = expect;
         Self { table, key: key_of(key), effect: Effect::Delete, condition, words }
     }
 
     /// Only looks.
-    pub(crate) fn check(table: String, key: &Key, condition: Option<String>, words: Words) -> Self {
+    pub(crate) fn check(table: String, key: &Key, expect: Expected) -> Self {
+        let Expected { condition, words, .. } = expect;
         Self { table, key: key_of(key), effect: Effect::Check, condition, words }
     }
 }
 
+/// An expectation as a condition.
+#[derive(Default)]
+pub(crate) struct Expected {
+    condition: Option<String>,
+    words: Words,
+    /// The revision that is expected, taken apart.
+    guard: Option<Guard>,
+}
+
 /// The condition of an expectation. `Err` if the revision is none of this store: then nothing can have it.
-pub(crate) fn condition(key: &Key, expect: &Expect, words: &mut Words) -> Result<Option<String>, NeverMet> {
+pub(crate) fn expected(key: &Key, expect: &Expect) -> Result<Expected, NeverMet> {
+    let (mut words, [hash, _]) = (Words::default(), key_names(key.kind));
     match expect {
-        Expect::Any => Ok(None),
+        Expect::Any => Ok(Expected::default()),
         Expect::Absent => {
-            let [hash, _] = key_names(key.kind);
-            Ok(Some(format!("attribute_not_exists({})", words.name(hash))))
+            let condition = Some(format!("attribute_not_exists({})", words.name(hash)));
+            Ok(Expected { condition, words, guard: None })
         }
         Expect::At(revision) => {
             let guard = Guard::parse(key.kind, revision).ok_or(NeverMet)?;
-            let [hash, _] = key_names(key.kind);
             // Without it, an update of an item that nobody of ours wrote could create one that was deleted.
             let mut parts = vec![format!("attribute_exists({})", words.name(hash))];
-            for (name, value) in guard.parts {
+            for (name, value) in &guard.parts {
                 let name = words.name(name);
                 parts.push(match value {
-                    Some(value) => format!("{name} = {}", words.value(value)),
+                    Some(value) => format!("{name} = {}", words.value(value.clone())),
                     None => format!("attribute_not_exists({name})"),
                 });
             }
-            Ok(Some(parts.join(" AND ")))
+            Ok(Expected { condition: Some(parts.join(" AND ")), words, guard: Some(guard) })
         }
     }
 }

@@ -2,6 +2,7 @@
 //! decides what it means, and a guarded write makes it so. What they put is adopted by a look beside each claim.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_core::claim::{Claim, Kinds};
@@ -55,6 +56,8 @@ pub(crate) struct Foreign {
     cursor: Option<Item>,
     /// Whether the next look is at the young ones.
     old_next: bool,
+    /// Held by the claim that looks for items of these namespaces.
+    looks: HashMap<Vec<Namespace>, Arc<tokio::sync::Mutex<()>>>,
     /// What runners hold by claims of this process.
     held: HashMap<(Namespace, RunnerId), HashSet<Key>>,
     /// When a namespace's tasks that are with others are looked at next, and behind which.
@@ -165,7 +168,13 @@ impl Shared {
         let mut namespaces: Vec<&Namespace> =
             claim.pools.iter().filter(|pool| pool.pool.as_str() == POOL).map(|pool| &pool.namespace).collect();
         namespaces.dedup();
-        if wants && !namespaces.is_empty() {
+        if !wants || namespaces.is_empty() {
+            return;
+        }
+        // Claims of this process that come together need one look, not one each.
+        let asked: Vec<Namespace> = namespaces.iter().copied().cloned().collect();
+        let looking = lock(&self.foreign).looks.entry(asked).or_default().clone();
+        if let Ok(_alone) = looking.try_lock() {
             // The claim has its own tasks to look for, so what fails here is left for the next poll.
             if let Err(error) = self.adopt_page(&namespaces, claim.now).await {
                 tracing::warn!(%error, "the look for items of other programs failed");

@@ -13,6 +13,7 @@ mod due;
 mod error;
 mod expression;
 mod foreign;
+mod heads;
 mod lines;
 mod listing;
 mod namespaces;
@@ -26,6 +27,7 @@ mod survey;
 mod tables;
 mod units;
 mod url;
+mod waiting;
 
 pub use credentials::Keys;
 pub use open::Options;

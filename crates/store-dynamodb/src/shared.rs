@@ -1,6 +1,6 @@
 //! What all parts of the store share: the client, the names of tables, and what one process remembers.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,10 +15,12 @@ use tokio::sync::broadcast;
 
 use crate::counts::Deltas;
 use crate::foreign::Foreign;
+use crate::heads::Heads;
 use crate::lines::Lines;
 use crate::namespaces::Known;
 use crate::tables::Names;
 use crate::units::Units;
+use crate::waiting::Waiting;
 
 /// 4,096 hints: a watcher that is further behind polls anyway.
 const HINTS_KEPT: usize = 4_096;
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) hints: broadcast::Sender<Hint>,
     pub(crate) lines: Mutex<Lines>,
+    pub(crate) heads: Mutex<Heads>,
+    pub(crate) waiting: Mutex<Waiting>,
     pub(crate) known: Mutex<Known>,
     pub(crate) deltas: Mutex<Deltas>,
     /// Held by the one who adds differences.
@@ -44,7 +48,6 @@ pub(crate) struct Shared {
     pub(crate) foreign: Mutex<Foreign>,
     pub(crate) units: Mutex<Units>,
     taken: Mutex<Taken>,
-    reserved: Mutex<HashSet<Key>>,
     entropy: Mutex<Entropy>,
     closed: AtomicBool,
 }
@@ -56,35 +59,7 @@ struct Taken {
     order: VecDeque<OpId>,
 }
 
-/// Tasks that one claim is about to take, which other claims of this process leave alone; until this is dropped.
-pub(crate) struct Reserved<'a> {
-    all: &'a Mutex<HashSet<Key>>,
-    keys: Vec<Key>,
-}
-
-impl Reserved<'_> {
-    pub(crate) fn keys(&self) -> &[Key] {
-        &self.keys
-    }
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        let mut all = lock(self.all);
-        for key in &self.keys {
-            all.remove(key);
-        }
-    }
-}
-
 impl Shared {
-    /// Reserves those that nobody else has reserved, and gives what came with them in the same order.
-    pub(crate) fn reserve<T>(&self, wanted: Vec<(T, Key)>) -> (Vec<T>, Reserved<'_>) {
-        let mut all = lock(&self.reserved);
-        let (with, keys) = wanted.into_iter().filter(|(_, key)| all.insert(key.clone())).unzip();
-        (with, Reserved { all: &self.reserved, keys })
-    }
-
     pub(crate) fn new(client: Client, names: Names, shards: u32, others: Others) -> Self {
         Self {
             client,
@@ -94,13 +69,14 @@ impl Shared {
             clock: Box::new(SystemClock),
             hints: broadcast::channel(HINTS_KEPT).0,
             lines: Mutex::default(),
+            heads: Mutex::default(),
+            waiting: Mutex::default(),
             known: Mutex::default(),
             deltas: Mutex::default(),
             flushing: tokio::sync::Mutex::default(),
             foreign: Mutex::default(),
             units: Mutex::default(),
             taken: Mutex::default(),
-            reserved: Mutex::default(),
             entropy: Mutex::new(Entropy::from_system()),
             closed: AtomicBool::new(false),
         }

@@ -1,6 +1,6 @@
 //! The conformance suite on a DynamoDB server in this process, or on any other that `EKIDEN_DYNAMODB_ENDPOINT` names: plain,
-//! and with lines of three parts behind a bad line. Indexes that are behind are left to the schedules: the suite's cases about order
-//! and listings ask for an answer at once.
+//! and with lines of three parts behind a bad line. Indexes that are behind are left to the schedules: one case, of a retry that keeps
+//! its place, asks for an order that no index shows at once.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 mod ward;

@@ -1,9 +1,8 @@
-//! Tasks are given out and come back: claims, settlements, progress, and the signs of life that hold leases.
+//! Tasks are given out and come back: claims, settlements, progress.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::filter::TaskFilter;
@@ -12,28 +11,17 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lease::Token;
 use ekiden_core::limits;
 use ekiden_core::newer::Newer;
-use ekiden_core::plan::{Beat, Goodbye, Happen, Happened, Report, View};
+use ekiden_core::plan::{Goodbye, Happen, Happened, Report, View};
 use ekiden_core::pool::PoolSettings;
 use ekiden_core::record::{Record, Signal, Versioned};
 use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::task::{Phase, Progress, Task};
-use ekiden_core::time::{Millis, Timestamp};
+use ekiden_core::time::Millis;
 use ekiden_store::{Claimed, PlanError, RecordQuery, StoreError, StoreExt, TaskQuery};
 
 use super::{StoreQueue, locked};
 use crate::error::{Error, Result};
 use crate::port::{Ask, LeaseRef, Leased, Settled, SettledAndLeased, Settlement, TaskRef, Verdict};
-
-/// A sign of life that went through a queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LastBeat {
-    /// When it was sent, by the monotonic clock.
-    pub(super) at: Duration,
-    /// How long the runner may be silent.
-    pub(super) lease: Millis,
-    /// The moment that was written.
-    pub(super) told: Timestamp,
-}
 
 impl StoreQueue {
     pub(super) async fn lease(&self, ask: Ask) -> Result<Vec<Leased>> {
@@ -250,25 +238,8 @@ impl StoreQueue {
         Ok(())
     }
 
-    pub(super) async fn note_beat(&self, runner: Runner) -> Result<()> {
-        // A beat that does not get through in time is followed by the next one; only the latest moment counts.
-        let id = (runner.namespace.clone(), runner.id.clone());
-        let (at, lease) = (self.clock.monotonic(), runner.lease);
-        match self.store().run(&Beat { runner }, self.op_id(), self.now()).await {
-            Ok(written) => {
-                locked(&self.beats).insert(id, LastBeat { at, lease, told: written.last_heartbeat });
-                Ok(())
-            }
-            Err(PlanError::Refused(refusal)) => {
-                locked(&self.beats).remove(&id);
-                Err(refusal.into())
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
     pub(super) async fn note_goodbye(&self, namespace: &Namespace, runner: &RunnerId) -> Result<()> {
-        locked(&self.beats).remove(&(namespace.clone(), runner.clone()));
+        self.forget_beats(&(namespace.clone(), runner.clone()));
         self.carry_out(&Goodbye { runner: Key::runner(namespace, runner) }).await.map(drop)
     }
 

@@ -163,7 +163,21 @@ impl StoreQueue {
     }
 
     async fn tick(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
-        let due = self.due(namespace, DueIndex::Schedule, done).await?;
+        let now = self.now();
+        let query = DueQuery {
+            namespace: namespace.clone(),
+            index: DueIndex::Schedule,
+            until: now + SOON,
+            limit: ENTRIES_A_ROUND,
+        };
+        let coming = self.read(|| self.store().due(query.clone())).await?;
+        let (due, later): (Vec<DueEntry>, Vec<DueEntry>) = coming.into_iter().partition(|entry| entry.at <= now);
+        done.more |= due.len() == ENTRIES_A_ROUND;
+        if due.is_empty() {
+            // Most rounds: one look tells what is due and what soon will be.
+            done.next_tick = done.next_tick.into_iter().chain(later.first().map(|entry| entry.at)).min();
+            return Ok(());
+        }
         let plans: Vec<Tick> = due.into_iter().map(|entry| Tick { schedule: entry.key }).collect();
         for tasks in self.each(plans).await? {
             // A schedule that was late may have more to make up for than one commit holds.

@@ -1,5 +1,6 @@
 //! The port in process, over any store: requests become plans, plans become commits, and who waits is woken.
 
+mod beat;
 mod hand_in;
 mod lease;
 mod look;
@@ -55,7 +56,9 @@ pub struct StoreQueue {
     /// Who waits for which group, as far as this process knows, and whom a member's end may concern.
     groups: Mutex<maintain::Groups>,
     /// The last acknowledged beat through this queue of each runner.
-    beats: Mutex<HashMap<(Namespace, RunnerId), lease::LastBeat>>,
+    beats: Mutex<HashMap<(Namespace, RunnerId), beat::LastBeat>>,
+    /// What those beats left behind.
+    beaten: Mutex<beat::Beaten>,
     /// Runners of a store that several processes write to, watched for signs of life.
     watched: Mutex<reclaim::Watched>,
     /// Where other programs were met.
@@ -84,6 +87,7 @@ impl StoreQueue {
             pools: RwLock::default(),
             groups: Mutex::default(),
             beats: Mutex::default(),
+            beaten: Mutex::default(),
             watched: Mutex::default(),
             met: Mutex::default(),
         }

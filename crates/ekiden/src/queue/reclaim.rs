@@ -138,7 +138,7 @@ impl StoreQueue {
             if self.each(vec![plan]).await?.is_empty() {
                 return Ok(());
             }
-            locked(&self.beats).remove(&(runner.namespace.clone(), runner.id.clone()));
+            self.forget_beats(&(runner.namespace.clone(), runner.id.clone()));
             if runner.status == RunnerStatus::Running {
                 tracing::warn!(runner_id = runner.id.as_str(), "runner declared dead");
             }

@@ -19,14 +19,27 @@ fn join(parts: &[&str]) -> String {
     parts.join(&SEPARATOR.to_string())
 }
 
+const READY: &str = "ready";
+const WAIT: &str = "wait";
+
 /// A part of a line of claimable tasks.
 pub(crate) fn ready(namespace: &Namespace, pool: &PoolName, kind: &Kind, shard: u32) -> String {
-    join(&["ready", namespace.as_str(), pool.as_str(), kind.as_str(), &shard.to_string()])
+    join(&[READY, namespace.as_str(), pool.as_str(), kind.as_str(), &shard.to_string()])
 }
 
 /// The tasks of a line that are not due yet.
 pub(crate) fn waiting(namespace: &Namespace, pool: &PoolName, kind: &Kind) -> String {
-    join(&["wait", namespace.as_str(), pool.as_str(), kind.as_str()])
+    join(&[WAIT, namespace.as_str(), pool.as_str(), kind.as_str()])
+}
+
+/// Whether a place is a part of a line of claimable tasks.
+pub(crate) fn is_ready(place: &str) -> bool {
+    place.split(SEPARATOR).next() == Some(READY)
+}
+
+/// Whether a place is a list of tasks that are not due yet.
+pub(crate) fn is_waiting(place: &str) -> bool {
+    place.split(SEPARATOR).next() == Some(WAIT)
 }
 
 /// The tasks that have to join their lane again.
@@ -98,6 +111,11 @@ pub(crate) fn due_until(until: Timestamp) -> String {
 
 fn moment(at: Timestamp) -> String {
     format!("{:0MOMENT_DIGITS$}", at.as_millis())
+}
+
+/// The moment of an entry in a due list.
+pub(crate) fn parse_moment(order: &str) -> Option<Timestamp> {
+    Some(Timestamp::from_millis(order.get(..MOMENT_DIGITS)?.parse().ok()?))
 }
 
 /// The moment and the record of an entry in a due list.

@@ -17,9 +17,24 @@ const FORM_PROMPT: &str = "prompt";
 /// `prompt` holds the payload as it is.
 const FORM_TEXT: &str = "text";
 /// An item of our own table holds it; `prompt` names the kind.
-const FORM_APART: &str = "apart";
+pub(super) const FORM_APART: &str = "apart";
 /// `ek_payload` holds it; `prompt` names the kind, because it is never empty.
 const FORM_BYTES: &str = "bytes";
+
+/// Attributes that follow from what was asked for alone, and so never change in a task's life.
+pub(super) const ASKED: [&str; 11] = [
+    at::SPEC,
+    at::FORM,
+    at::PROMPT,
+    at::PAYLOAD,
+    at::GROUP,
+    at::SESSION,
+    at::CREATED_AT,
+    at::LISTED,
+    at::GROUPED,
+    at::IN_SESSION,
+    at::CREATED_ORDER,
+];
 
 /// 4 KiB: a larger payload stands apart. Below it one request less is worth more than the units that it costs in the item.
 const INSIDE_BYTES_MAX: usize = 4 * 1024;

@@ -190,6 +190,31 @@ fn a_revision_sees_every_foreign_change() {
     assert!(guard.parts.contains(&(at::CLAIMED_BY, None)), "what is not there must stay away");
 }
 
+/// Q15: what was asked for is sent once, and again only where the item does not have it as it would be written.
+#[test]
+fn a_write_leaves_out_what_the_item_surely_has() {
+    let names = |record: &Record, revision: &ekiden_core::record::Revision| {
+        let key = record.natural_key(&Namespace::new("n").unwrap()).unwrap();
+        let guard = Guard::parse(RecordKind::Task, revision).unwrap();
+        let encoded = encode(record, &Index::of(&key, record), &key, 1).without_known(&guard);
+        let all: Vec<String> = encoded.set.into_keys().chain(encoded.remove.into_iter().map(str::to_owned)).collect();
+        task::ASKED.into_iter().filter(|asked| all.iter().any(|name| name == asked)).count()
+    };
+    let (key, item) = item_of(&Record::from(queued()));
+    let revision = decode(key.clone(), &item).unwrap().revision;
+    assert_eq!(names(&Record::from(running()), &revision), 0, "a claim changes none of it");
+    let other = born(spec(r#"{"prompt":"bye"}"#), Start::Released, &[]);
+    assert_eq!(names(&Record::from(other), &revision), task::ASKED.len(), "another payload is written");
+    let mut changed = item.clone();
+    changed.insert(at::PROMPT.to_owned(), text("changed by another program"));
+    let revision = decode(key.clone(), &changed).unwrap().revision;
+    assert_eq!(names(&Record::from(running()), &revision), task::ASKED.len(), "so is what others changed");
+    let mut foreign = item;
+    foreign.remove(at::REVISION);
+    let revision = decode(key, &foreign).unwrap().revision;
+    assert_eq!(names(&Record::from(running()), &revision), task::ASKED.len(), "and all of an item that is not ours");
+}
+
 /// An item has room for one place and one due list. Should core ever compute more, this must be thought over.
 #[test]
 fn a_task_stands_in_one_place_and_one_due_list() {

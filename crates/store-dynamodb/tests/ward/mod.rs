@@ -1,7 +1,7 @@
 //! A DynamoDB server for one test: in this process unless `EKIDEN_DYNAMODB_ENDPOINT` names another.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use aws_sdk_dynamodb::Client;
@@ -9,9 +9,9 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::event::Event;
-use ekiden_core::id::{Kind, Namespace, PoolName, RunnerId, TaskId};
+use ekiden_core::id::{Kind, Namespace, OpId, PoolName, RunnerId, TaskId};
 use ekiden_core::key::Key;
-use ekiden_core::plan::{Enqueue, Happen, Happened};
+use ekiden_core::plan::{Enqueue, Happen, Happened, View};
 use ekiden_core::pool::Profile;
 use ekiden_core::task::{Spec, Task, TaskEnvelope};
 use ekiden_core::time::Timestamp;
@@ -72,7 +72,7 @@ pub(crate) struct Bench {
     pub(crate) foreign: Client,
     pub(crate) options: Options,
     entropy: Mutex<Entropy>,
-    _ward: Ward,
+    ward: Ward,
 }
 
 impl Bench {
@@ -85,7 +85,7 @@ impl Bench {
     pub(crate) async fn on(ward: Ward, options: Options) -> Self {
         let store = DynamoStore::open(options.clone()).await.unwrap();
         let foreign = client(&options);
-        Self { store, foreign, options, entropy: Mutex::new(Entropy::from_system()), _ward: ward }
+        Self { store, foreign, options, entropy: Mutex::new(Entropy::from_system()), ward }
     }
 
     /// Another process on the same tables.
@@ -93,11 +93,21 @@ impl Bench {
         let [entropy, ours] = [(); 2].map(|()| Mutex::new(Entropy::from_system()));
         let endpoint = other.options.endpoint.clone();
         let ward = Ward { server: endpoint.clone(), endpoint, proxy: None, entropy: ours };
-        Self { store, foreign: other.foreign.clone(), options: other.options.clone(), entropy, _ward: ward }
+        Self { store, foreign: other.foreign.clone(), options: other.options.clone(), entropy, ward }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         SystemClock.now()
+    }
+
+    /// A new name for an op.
+    pub(crate) fn op(&self) -> OpId {
+        self.entropy.lock().unwrap().op_id(self.now())
+    }
+
+    /// The requests that came through the line since this was last asked, by operation.
+    pub(crate) fn asked(&self) -> BTreeMap<String, u64> {
+        self.ward.proxy.as_ref().map(Proxy::asked).unwrap_or_default()
     }
 
     pub(crate) fn queue(&self) -> String {
@@ -120,7 +130,10 @@ impl Bench {
         let mut spec = Spec::new(ns(namespace), PoolName::new("default").unwrap(), id, envelope, policy, now);
         change(&mut spec);
         let plan = Enqueue { spec: Arc::new(spec), start: Start::Released, parents: Vec::new(), idempotency: None };
-        self.store.run(&plan, op, now).await.unwrap().id().clone()
+        // As the port does: an id is new unless somebody repeats a request.
+        let mut view = View::default();
+        view.insert(Key::task(&plan.spec.namespace, &plan.spec.id), None);
+        self.store.run_seen(&plan, op, now, view).await.unwrap().id().clone()
     }
 
     pub(crate) fn claim_of(&self, namespace: &str) -> Claim {

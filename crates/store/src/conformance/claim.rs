@@ -22,7 +22,7 @@ use ekiden_core::transition::Start;
 use super::Lab;
 use super::lab::{id, ids, kind, lane, ns, other_ns, pool, runner, task_key, tasks_of};
 use crate::op::{Answer, Op};
-use crate::query::{DueQuery, ListOrder};
+use crate::query::DueQuery;
 
 const HOUR: Millis = Millis::from_secs(3_600);
 
@@ -200,7 +200,7 @@ pub async fn a_task_is_written_as_it_was_taken(lab: Lab) {
     assert_eq!((state.started_at, state.promoted), (Some(lab.now()), false));
     assert_eq!(state.running_attempt().map(|attempt| attempt.runner.clone()), Some(runner("runner-7")));
     let held = TaskFilter::held_by(ns(), runner("runner-7"));
-    assert_eq!(lab.list(held, ListOrder::OldestFirst, 10).await, ["t"]);
+    lab.lists(held, &["t"]).await;
 }
 
 /// C11

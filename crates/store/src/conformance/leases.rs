@@ -20,7 +20,6 @@ use ekiden_core::time::Millis;
 
 use super::Lab;
 use super::lab::{id, ids, ns, runner, task_key};
-use crate::query::ListOrder;
 
 const LEASE: Millis = Millis::from_secs(30);
 
@@ -36,8 +35,9 @@ async fn refused(lab: &Lab, name: &str, event: Event) -> ReasonCode {
     lab.happen(name, event).await.expect_err("the rules refuse this").code()
 }
 
-async fn held_by(lab: &Lab, name: &str) -> Vec<String> {
-    lab.list(TaskFilter::held_by(ns(), runner(name)), ListOrder::OldestFirst, 10).await
+/// Asserts what a runner holds, as its listing says.
+async fn holds(lab: &Lab, name: &str, expected: &[&str]) {
+    lab.lists(TaskFilter::held_by(ns(), runner(name)), expected).await;
 }
 
 fn record(lab: &Lab, name: &str) -> Runner {
@@ -137,15 +137,15 @@ pub async fn what_a_dead_runner_held_goes_to_others(lab: Lab) {
     lab.lists_due(DueIndex::Runner, &["runner-1"]).await;
     lab.run(&declare).await.expect("it was silent for a lease");
     assert_eq!(lab.refused(&Beat { runner: record(&lab, "runner-1") }).await, ReasonCode::RunnerDead);
-    assert_eq!(held_by(&lab, "runner-1").await, ["a", "b"]);
+    holds(&lab, "runner-1", &["a", "b"]).await;
     for name in ["a", "b"] {
         lab.changed(name, lost()).await;
     }
-    assert_eq!(held_by(&lab, "runner-1").await, Vec::<String>::new());
+    holds(&lab, "runner-1", &[]).await;
     lab.succeed(&held[0]).await;
     let again = lab.claim(Claim { holder: runner("runner-2"), limit: 10, ..lab.claim_one() }).await;
     assert_eq!(ids(&again), ["b"], "the other was settled late by the runner that was thought dead");
-    assert_eq!(held_by(&lab, "runner-2").await, ["b"]);
+    holds(&lab, "runner-2", &["b"]).await;
 }
 
 /// C19
@@ -162,7 +162,7 @@ pub async fn a_dead_runner_is_watched_until_found_empty_twice_a_lease_apart(lab:
     lab.take().await;
     lab.wait(LEASE);
     lab.lists_due(DueIndex::Runner, &["runner-1"]).await;
-    assert_eq!(held_by(&lab, "runner-1").await, ["straggler"], "a claim sent before its death is found");
+    holds(&lab, "runner-1", &["straggler"]).await;
     lab.changed("straggler", lost()).await;
     lab.run(&clear).await.expect("nothing was found");
     lab.wait(Millis::from_days(1));
@@ -259,15 +259,15 @@ pub async fn cancelling_a_running_task_signals_its_holder_who_keeps_it_until_the
     let Some(Record::Signal(signal)) = lab.get(&key).await.map(|found| found.record) else { panic!("no signal") };
     assert_eq!((signal.task, signal.token, signal.at), (id("t"), Token(1), lab.now()));
     assert_eq!(lab.names(RecordKind::Signal, &Key::prefix("runner-1"), 10).await, [key.name.to_string()]);
-    assert_eq!(held_by(&lab, "runner-1").await, ["t"]);
+    holds(&lab, "runner-1", &["t"]).await;
     assert_eq!(refused(&lab, "t", succeeded(&task)).await, ReasonCode::TaskCancelled, "cancelled is final");
     for stage in [Stage::Signalled, Stage::Exited] {
         lab.changed("t", Event::AttemptEnded { token: Token(1), stage }).await;
-        assert_eq!(held_by(&lab, "runner-1").await, ["t"], "still held after {stage:?}");
+        holds(&lab, "runner-1", &["t"]).await;
     }
     let ended = lab.end_attempt(&task).await;
     assert_eq!((ended.state.phase, ended.state.outcomes.cancelled), (Phase::Cancelled, 1));
-    assert_eq!(held_by(&lab, "runner-1").await, Vec::<String>::new());
+    holds(&lab, "runner-1", &[]).await;
     let again = lab.happen("t", Event::AttemptEnded { token: Token(1), stage: Stage::Verified }).await;
     assert_eq!(again.expect("no refusal"), Happened::AlreadyDone(ended));
 }

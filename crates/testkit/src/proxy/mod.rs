@@ -85,6 +85,7 @@ struct State {
     /// What each index query was answered, and when; whether it was an old answer.
     answers: HashMap<String, Answered>,
     seen: BTreeMap<&'static str, u64>,
+    asked: BTreeMap<String, u64>,
 }
 
 struct Answered {
@@ -99,8 +100,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let endpoint = format!("http://{}", listener.local_addr()?);
         let server = server.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        let (answers, seen) = (HashMap::new(), BTreeMap::new());
-        let state = Mutex::new(State { dice: Entropy::from_seed(seed), left: None, answers, seen });
+        let (answers, seen, asked) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
+        let state = Mutex::new(State { dice: Entropy::from_seed(seed), left: None, answers, seen, asked });
         let line = Arc::new(Line { server, faults, state, killed: watch::Sender::new(false) });
         let mut listening = JoinSet::new();
         listening.spawn(listen(listener, line.clone()));
@@ -128,6 +129,11 @@ impl Proxy {
     /// How often each fault happened so far.
     pub fn seen(&self) -> BTreeMap<&'static str, u64> {
         self.line.state().seen.clone()
+    }
+
+    /// How many requests of each operation came since this was last asked. That of an index has its name behind it.
+    pub fn asked(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut self.line.state().asked)
     }
 }
 
@@ -159,6 +165,7 @@ async fn serve(mut client: TcpStream, line: &Line) -> Option<()> {
             client.write_all(&reply.bytes()).await.ok()?;
             continue;
         }
+        line.note(&operation, &request);
         if line.happens("request lost", line.faults.request_lost) {
             return None;
         }
@@ -187,6 +194,12 @@ impl Line {
             *state.seen.entry(what).or_default() += 1;
         }
         happens
+    }
+
+    fn note(&self, operation: &str, request: &Message) {
+        let index = if operation == "Query" { request.json().get("IndexName").cloned() } else { None };
+        let name = index.map_or_else(|| operation.to_owned(), |index| format!("{operation} {index}"));
+        *self.state().asked.entry(name).or_default() += 1;
     }
 
     fn below(&self, bound: usize) -> usize {

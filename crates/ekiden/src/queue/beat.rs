@@ -1,0 +1,79 @@
+//! Signs of life. One a second is most of what an idle runner asks of a shared store, so a beat that follows another one of this process
+//! does not read the record first: it knows what the last one left behind, and the write is guarded by that.
+
+use std::time::Duration;
+
+use ekiden_core::id::{Namespace, RunnerId};
+use ekiden_core::key::Key;
+use ekiden_core::plan::{Beat, Draft, Lanes, View};
+use ekiden_core::record::{Record, Versioned};
+use ekiden_core::runner::Runner;
+use ekiden_core::time::{Millis, Timestamp};
+use ekiden_store::{Answer, PlanError, StoreExt};
+use hashbrown::HashMap;
+
+use super::{StoreQueue, locked};
+use crate::error::Result;
+
+/// A sign of life that went through a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastBeat {
+    /// When it was sent, by the monotonic clock.
+    pub(super) at: Duration,
+    /// How long the runner may be silent.
+    pub(super) lease: Millis,
+    /// The moment that was written.
+    pub(super) told: Timestamp,
+}
+
+/// The record that the last beat of each runner left behind.
+pub(super) type Beaten = HashMap<(Namespace, RunnerId), Versioned>;
+
+impl StoreQueue {
+    pub(super) async fn note_beat(&self, runner: Runner) -> Result<()> {
+        // A beat that does not get through in time is followed by the next one; only the latest moment counts.
+        let id = (runner.namespace.clone(), runner.id.clone());
+        let (at, lease) = (self.clock.monotonic(), runner.lease);
+        match self.write_beat(&id, &Beat { runner }).await {
+            Ok(told) => {
+                locked(&self.beats).insert(id, LastBeat { at, lease, told });
+                Ok(())
+            }
+            Err(PlanError::Refused(refusal)) => {
+                self.forget_beats(&id);
+                Err(refusal.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Nothing is known of a runner any more.
+    pub(super) fn forget_beats(&self, id: &(Namespace, RunnerId)) {
+        locked(&self.beats).remove(id);
+        locked(&self.beaten).remove(id);
+    }
+
+    async fn write_beat(&self, id: &(Namespace, RunnerId), beat: &Beat) -> Result<Timestamp, PlanError> {
+        let (op, now, key) = (self.op_id(), self.now(), Key::runner(&id.0, &id.1));
+        // Whatever comes of this beat, the next one must not rest on what this one rests on.
+        let known = locked(&self.beaten).remove(id);
+        let seen = match known {
+            Some(known) => Some(known),
+            None => self.store().get_one(key.clone()).await?,
+        };
+        let created_by = seen.as_ref().map_or(op, |seen| seen.created_by);
+        let mut view = View::default();
+        view.insert(key.clone(), seen);
+        if let Ok((runner, Some(commit))) = Draft::of(beat, op, &view, now, Lanes::Admit)
+            && let Answer::Applied(applied) = self.store().commit(commit).await?
+        {
+            if let Some(revision) = applied.revisions.into_iter().next().flatten() {
+                let record = Record::Runner(runner.clone());
+                locked(&self.beaten).insert(id.clone(), Versioned { key, record, revision, created_by, last: op });
+            }
+            return Ok(runner.last_heartbeat);
+        }
+        // It was declared dead, or said goodbye elsewhere: the record as it is now decides.
+        Ok(self.store().run(beat, self.op_id(), now).await?.last_heartbeat)
+    }
+}
