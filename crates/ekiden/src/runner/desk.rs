@@ -92,7 +92,7 @@ impl Desk {
     }
 
     /// For one task of any kind, if kinds need not take turns and the runner may claim.
-    pub(super) fn ask(&self, id: OpId) -> Option<Ask> {
+    fn ask(&self, id: OpId) -> Option<Ask> {
         let ([kinds], []) = (self.options.open_kinds.as_slice(), self.options.limited_kinds.as_slice()) else {
             return None;
         };

@@ -132,25 +132,6 @@ impl Engine {
         Wait { at_most: look.min(due).min(again), listens: has_room, at_once: self.more && has_room }
     }
 
-    /// What to stand for while nothing is to be done: whoever hands a task in then gives it at once (`stand.rs`). Only where the
-    /// store is in this process, and nobody else comes to take what there is.
-    pub(super) fn stands_for(&self) -> Option<Ask> {
-        let idle = !self.more && self.ends.is_empty() && self.room() > 0;
-        if idle && self.desk.is_near { self.desk.ask(self.client.op_id()) } else { None }
-    }
-
-    /// Starts what was given without being asked for.
-    pub(super) fn take_up(&mut self, leased: Vec<Leased>) {
-        self.begin(Ok(leased), 0);
-    }
-
-    /// Hands back what came too late to be started.
-    pub(super) fn hand_back(&mut self, leased: Vec<Leased>) {
-        for one in leased {
-            self.push_end(one.lease, Verdict::Returned);
-        }
-    }
-
     /// Whether the bell rang. Without room it is not heard, so that it is heard when there is some.
     fn is_called(&mut self) -> bool {
         let now = self.bell.ready.heard();

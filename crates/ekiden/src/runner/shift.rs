@@ -5,9 +5,6 @@
 //! neither a claim nor a settlement has to wake another thread. Should handlers block all threads there, nothing is claimed
 //! that could not be started, and all that must go on does so on the own thread.
 
-#[cfg(test)]
-mod tests;
-
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -36,8 +33,6 @@ use crate::client::Client;
 use crate::context::Surroundings;
 use crate::error::{Error, Result};
 use crate::io::Io;
-use crate::port::Leased;
-use crate::stand::Stand;
 
 /// The wait before something that could not be written or read is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -340,52 +335,23 @@ impl Seat {
         while !self.stop.gently.is_cancelled() {
             let mut rung = self.bell.ready.heard();
             let mut said = self.words.chime.heard();
-            let (wait, ask) = {
+            let wait = {
                 let mut engine = self.engine.lock().await;
                 if self.stop.gently.is_cancelled() {
                     return;
                 }
                 engine.turn().await;
-                (engine.wait(), engine.stands_for())
+                engine.wait()
             };
-            let mut stand = ask.map(|ask| self.bell.stands.join(ask));
-            let mut leased = tokio::select! {
+            tokio::select! {
                 biased;
-                () = self.stop.gently.cancelled() => Vec::new(),
-                () = tokio::task::yield_now(), if wait.at_once => Vec::new(),
-                () = self.words.chime.since(&mut said) => {
-                    gather.let_others_go_first().await;
-                    Vec::new()
-                }
-                leased = served(stand.as_mut()) => leased,
-                () = self.bell.ready.since(&mut rung), if wait.listens => Vec::new(),
-                () = tokio::time::sleep(wait.at_most) => Vec::new(),
-            };
-            if let Some(stand) = stand {
-                leased.append(&mut stand.leave().await);
-            }
-            if !leased.is_empty() {
-                self.take_up(leased).await;
+                () = self.stop.gently.cancelled() => return,
+                () = tokio::task::yield_now(), if wait.at_once => {}
+                () = self.words.chime.since(&mut said) => gather.let_others_go_first().await,
+                () = self.bell.ready.since(&mut rung), if wait.listens => {}
+                () = tokio::time::sleep(wait.at_most) => {}
             }
         }
-    }
-
-    /// Starts what was given to whoever stood, unless the shift is over.
-    async fn take_up(&self, leased: Vec<Leased>) {
-        let mut engine = self.engine.lock().await;
-        if self.stop.gently.is_cancelled() {
-            engine.hand_back(leased);
-        } else {
-            engine.take_up(leased);
-        }
-    }
-}
-
-/// Waits to be served; for ever where nobody stands.
-async fn served(stand: Option<&mut Stand<'_>>) -> Vec<Leased> {
-    match stand {
-        Some(stand) => stand.served().await,
-        None => std::future::pending().await,
     }
 }
 
