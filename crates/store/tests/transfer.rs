@@ -11,6 +11,7 @@ use ekiden_core::id::{LaneKey, Namespace, SweepId, UniqueKey};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lane::LaneSpec;
 use ekiden_core::limits;
+use ekiden_core::newer::Newer;
 use ekiden_core::plan::Enqueued;
 use ekiden_core::record::Record;
 use ekiden_core::task::{Phase, Spec};
@@ -211,6 +212,7 @@ async fn a_target_that_has_something_is_refused_before_anything_is_written() {
     let settings = Arc::new(ekiden_core::record::Pool {
         name: pool("work"),
         settings: ekiden_core::pool::Profile::Embedded.settings(),
+        newer: Newer::NONE,
     });
     target.put(&taken, Expect::Absent, Record::Pool(settings)).await;
     let before = everything(&*to).await;
