@@ -14,7 +14,6 @@ use crate::committer::with_source;
 use crate::desk::Frozen;
 use crate::reserve;
 use crate::shared::Shared;
-use crate::waiter::Wait;
 
 /// 256 tasks that leave memory under one hold of the lock: some 50 µs that a caller may have to wait.
 const LEAVE_AT_ONCE: usize = 256;
@@ -93,9 +92,9 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
         (frozen, wait)
     };
     // The checkpoint never runs ahead of the log.
-    match wait.map(Wait::told_here) {
-        None | Some(Some(Ok(()))) => {}
-        Some(Some(Err(_)) | None) => return Ok(()),
+    match wait.map(tokio::sync::oneshot::Receiver::blocking_recv) {
+        None | Some(Ok(Ok(()))) => {}
+        Some(Ok(Err(_)) | Err(_)) => return Ok(()),
     }
     let Some(frozen) = frozen else {
         let visitors = shared.desk().take_visitors();

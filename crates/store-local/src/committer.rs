@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use ekiden_store::StoreError;
+use tokio::sync::oneshot;
+
 use crate::desk::{Batch, send};
 use crate::log::LogError;
 use crate::shared::Shared;
-use crate::waiter;
 
 /// 100 ms: how soon a full disk is tried again.
 const RETRY_FULL: Duration = Duration::from_millis(100);
@@ -74,7 +76,7 @@ fn write(shared: &Shared, mut batch: Batch, bytes: &mut Vec<u8>) -> Option<usize
                 desk.settle(batch.revision)
             };
             let count = told.len();
-            waiter::tell(told, &Ok(()));
+            tell(told);
             send(&shared.hints, batch.hints);
             Some(count)
         }
@@ -106,6 +108,13 @@ fn append(shared: &Shared, bytes: &[u8], expected: u64) -> Result<(), LogError> 
             Err(error) => return Err(error),
         }
         shared.set_exhausted(false);
+    }
+}
+
+fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>) {
+    for waiter in waiters {
+        // Whoever went away does not need the answer.
+        let _ = waiter.send(Ok(()));
     }
 }
 

@@ -13,14 +13,13 @@ use ekiden_core::task::Task;
 use ekiden_store::shelf::{Look, Put, Scribe, Shelf, Stamp};
 use ekiden_store::{Happened, Hint, Op, Outcome, StoreError};
 use hashbrown::HashMap;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, oneshot};
 
 use crate::Options;
 use crate::checkpoint::{Changed, Changes, Checkpoint, Snapshot};
 use crate::codec::Unreadable;
 use crate::error;
 use crate::note::Note;
-use crate::waiter::{self, Wait, Waiter};
 
 /// Everything behind the lock.
 pub(crate) struct Desk {
@@ -32,7 +31,7 @@ pub(crate) struct Desk {
     /// A list that was used before.
     emptied: Vec<Note>,
     /// Who waits until a revision is durable, in the order of revisions.
-    waiters: VecDeque<(u64, Waiter)>,
+    waiters: VecDeque<(u64, oneshot::Sender<Result<(), StoreError>>)>,
     /// Everything up to this revision is durable.
     durable: u64,
     /// What changed since the last checkpoint began.
@@ -248,17 +247,17 @@ impl Desk {
     }
 
     /// Waits until a revision is durable; `None` if it is.
-    pub(crate) fn wait_for(&mut self, revision: u64) -> Option<Wait> {
+    pub(crate) fn wait_for(&mut self, revision: u64) -> Option<oneshot::Receiver<Result<(), StoreError>>> {
         if revision <= self.durable {
             return None;
         }
-        let (waiter, wait) = waiter::wait();
-        self.waiters.push_back((self.shelf.revision(), waiter));
-        Some(wait)
+        let (sender, receiver) = oneshot::channel();
+        self.waiters.push_back((self.shelf.revision(), sender));
+        Some(receiver)
     }
 
     /// Everything up to this revision is durable. Gives whom to tell.
-    pub(crate) fn settle(&mut self, revision: u64) -> Vec<Waiter> {
+    pub(crate) fn settle(&mut self, revision: u64) -> Vec<oneshot::Sender<Result<(), StoreError>>> {
         self.durable = self.durable.max(revision);
         let count = self.waiters.partition_point(|(waits_for, _)| *waits_for <= revision);
         self.waiters.drain(..count).map(|(_, waiter)| waiter).collect()
@@ -271,7 +270,8 @@ impl Desk {
         }
         for (revision, waiter) in self.waiters.drain(..) {
             let happened = if revision <= unknown_upto { Happened::Unknown } else { Happened::NotApplied };
-            waiter::tell([waiter], &Err(error::failed(why, happened)));
+            // Whoever went away does not need the answer.
+            let _ = waiter.send(Err(error::failed(why, happened)));
         }
         self.pending.clear();
     }

@@ -19,7 +19,6 @@ mod open;
 mod reserve;
 mod shared;
 mod store;
-mod waiter;
 
 pub use compact::Compacted;
 pub use open::Options;

@@ -6,14 +6,13 @@ use ekiden_store::shelf::{Candidate, Listed, Look, Scan, cursor_of, parse_cursor
 use ekiden_store::{DueEntry, DueQuery, ListOrder, Page, StoreError, TaskQuery};
 
 use crate::checkpoint::Snapshot;
-use crate::shared::Shared;
-use crate::waiter::Wait;
+use crate::shared::{Shared, Wait};
 
 /// 4 times: whoever lists while much goes to rest takes the lock for the whole look then, so that it ends.
 const LOOKS_MAX: usize = 4;
 
 /// A page of tasks.
-pub(crate) fn tasks(shared: &Shared, query: &TaskQuery) -> Result<(Page<Versioned>, Option<Wait>), StoreError> {
+pub(crate) fn tasks(shared: &Shared, query: &TaskQuery) -> Result<(Page<Versioned>, Wait), StoreError> {
     let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
     for look in 1.. {
         let mut desk = shared.desk();
@@ -114,7 +113,7 @@ fn before(order: ListOrder, one: &Listed, other: &Listed) -> bool {
 }
 
 /// What is due, oldest first.
-pub(crate) fn due(shared: &Shared, query: &DueQuery) -> Result<(Vec<DueEntry>, Option<Wait>), StoreError> {
+pub(crate) fn due(shared: &Shared, query: &DueQuery) -> Result<(Vec<DueEntry>, Wait), StoreError> {
     loop {
         let (mut due, snapshot, generation) = {
             let mut desk = shared.desk();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ekiden_core::key::Key;
 use ekiden_store::{Hint, Op, Outcome, StoreError};
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, oneshot};
 
 use crate::Options;
 use crate::checkpoint::Checkpoint;
@@ -15,7 +15,6 @@ use crate::desk::{Desk, is_growth, names};
 use crate::disk::LockGuard;
 use crate::error;
 use crate::log::{Log, Spares};
-use crate::waiter::Wait;
 
 pub(crate) struct Shared {
     desk: Mutex<Desk>,
@@ -40,6 +39,9 @@ pub(crate) struct Shared {
     /// Keeps other processes away; gone once the store was closed.
     lock: Mutex<Option<LockGuard>>,
 }
+
+/// What callers wait for.
+pub(crate) type Wait = Option<oneshot::Receiver<Result<(), StoreError>>>;
 
 impl Shared {
     pub(crate) fn new(
@@ -142,7 +144,7 @@ impl Shared {
     }
 
     /// Carries ops out in the index and leaves the changes to the committer. What callers are told must wait.
-    pub(crate) fn carry_out(&self, ops: Vec<Op>) -> Result<(Vec<Outcome>, Option<Wait>), StoreError> {
+    pub(crate) fn carry_out(&self, ops: Vec<Op>) -> Result<(Vec<Outcome>, Wait), StoreError> {
         let mut refused = Vec::new();
         let mut desk = self.bring(&ops, &mut refused)?;
         let was_idle = desk.is_idle();

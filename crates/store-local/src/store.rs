@@ -17,8 +17,7 @@ use ekiden_store::{
 use tokio::sync::broadcast;
 
 use crate::open::{self, Options};
-use crate::shared::Shared;
-use crate::waiter::Wait;
+use crate::shared::{Shared, Wait};
 use crate::{check, error, listing};
 
 /// Keeps records in a folder of this machine. What it answered survives the death of the process and of the machine.
@@ -78,10 +77,10 @@ impl Drop for LocalStore {
 }
 
 /// Waits until what was answered is durable.
-async fn durable(wait: Option<Wait>) -> Result<(), StoreError> {
+async fn durable(wait: Wait) -> Result<(), StoreError> {
     match wait {
         None => Ok(()),
-        Some(wait) => wait.told().await.unwrap_or_else(|| Err(error::failed("the committer ended", Happened::Unknown))),
+        Some(wait) => wait.await.unwrap_or_else(|_| Err(error::failed("the committer ended", Happened::Unknown))),
     }
 }
 
