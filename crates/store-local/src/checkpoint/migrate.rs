@@ -16,11 +16,11 @@ const ROWS_AT_ONCE: usize = 16_384;
 impl Checkpoint {
     /// Brings an older format to today's. Nothing happens to today's, to a newer one, and to one that is just being made.
     pub(super) fn migrate(&self) -> Result<(), StoreError> {
-        guarded(&self.path, || self.from_rows().map_err(|source| self.error(source)))
+        guarded(&self.path, || self.replace_rows().map_err(|source| self.error(source)))
     }
 
     /// Format 1: lists were rows.
-    fn from_rows(&self) -> Result<(), redb::Error> {
+    fn replace_rows(&self) -> Result<(), redb::Error> {
         let Ok(database) = self.database() else { return Ok(()) };
         let mut transaction = database.begin_write()?;
         transaction.set_quick_repair(true);
