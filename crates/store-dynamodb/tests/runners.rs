@@ -389,6 +389,7 @@ async fn an_idle_runner_writes_one_unit_a_beat() {
     // The counts of the first task are added within five seconds, so the first beats are not looked at.
     let (first, last) = (units[6], units[16]);
     let (write, read) = ((last.write - first.write) / 10.0, (last.read - first.read) / 10.0);
-    assert!((1.0..1.2).contains(&write), "{write}");
+    // A look may fall between a beat and its count.
+    assert!((0.8..1.3).contains(&write), "{write}");
     assert!(read < 12.0, "{read}");
 }
