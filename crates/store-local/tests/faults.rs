@@ -215,13 +215,13 @@ fn a_folder_of_a_newer_format_is_refused() {
     let file = path.join("checkpoint.redb");
     let database = Database::open(&file).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(META).unwrap().insert("min_reader", 2).unwrap();
+    transaction.open_table(META).unwrap().insert("min_reader", 3).unwrap();
     transaction.commit().unwrap();
     drop(database);
     assert_eq!(LocalStore::open(&path, Options::default()).unwrap_err().code(), ReasonCode::StoreTooNew);
     let database = Database::open(&file).unwrap();
     let meta = database.begin_read().unwrap().open_table(META).unwrap();
-    assert_eq!(meta.get("min_reader").unwrap().unwrap().value(), 2);
+    assert_eq!(meta.get("min_reader").unwrap().unwrap().value(), 3);
 }
 
 /// C9: a log that is gone was acknowledged. Only whoever knows that goes on without it; a backup needs none.
