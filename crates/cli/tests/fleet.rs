@@ -19,6 +19,9 @@ use running::Running;
 use rustix::process::Signal;
 use serde_json::json;
 
+/// 20 ms between two looks at a task.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// A minute: far longer than anything here takes on an idle machine, so that only what hangs meets it.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -88,7 +91,8 @@ impl Fleet {
                 if is_so(&record) {
                     return record;
                 }
-                tokio::task::yield_now().await;
+                // Between two looks the others have the processors.
+                tokio::time::sleep(LOOK).await;
             }
         };
         match tokio::time::timeout(LIMIT, looks).await {

@@ -4,11 +4,13 @@
 mod lab;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use ekiden::core::{EventName, Progress, Question, QuestionId, ReasonCode};
 use ekiden::store::{MemoryStore, TokioClock};
 use ekiden::{Context, Done, Observer, TaskChange, TaskError, TaskState};
+use lab::port::{Knobs, Port};
 use lab::{Job, START, happened, heard, lab, lab_with, ms, passes, secs, start, while_running};
 
 /// R10: who subscribes hears of every change, in order.
@@ -92,6 +94,36 @@ async fn progress_is_seen_while_the_attempt_runs() {
     assert!((30..=60).contains(&words), "{words} words for ten seconds");
     let done = lab.until(&id, TaskState::Succeeded).await;
     assert!(done.progress.unwrap().note.unwrap().len() < 10_000, "a note is short");
+    runner.end().await;
+}
+
+/// R9: a word that the store could not take is said again when it can, and a later one stands for it.
+#[tokio::test(start_paused = true)]
+async fn progress_that_did_not_get_through_is_told_later() {
+    let knobs = Arc::new(Knobs::default());
+    let port = knobs.clone();
+    let lab = lab_with(Arc::new(MemoryStore::new()), Arc::new(TokioClock::new(START)), 7, |builder| {
+        builder.build_around(|inner| Arc::new(Port { inner, knobs: port }))
+    });
+    let mut changes = lab.client.subscribe().await.unwrap();
+    knobs.silent.store(true, Ordering::SeqCst);
+    let id = lab.job(1).await;
+    let runner = start(lab.runner().handler(|_: Job, context: Context| async move {
+        context.progress(1, 3);
+        passes(secs(5)).await;
+        context.progress(2, 3);
+        passes(secs(3_600)).await;
+    }));
+    while knobs.calls("report") < 30 {
+        passes(ms(100)).await;
+    }
+    assert_eq!(lab.status(&id).await.progress, None);
+    knobs.silent.store(false, Ordering::SeqCst);
+    let told = heard(&mut changes, |change| change.event.is_none()).await;
+    assert_eq!(told.progress, Some(Progress { done: 2, total: Some(3), note: None }));
+    let calls = knobs.calls("report");
+    passes(secs(60)).await;
+    assert_eq!(knobs.calls("report"), calls, "and it is said once");
     runner.end().await;
 }
 

@@ -1,5 +1,6 @@
 //! What every store can do because it is one: carry out plans, claim, read one thing. A store cannot override any of it.
 
+use std::borrow::Borrow;
 use std::future::Future;
 
 use ekiden_core::claim::Claim;
@@ -77,7 +78,7 @@ pub trait StoreExt: Store {
     where
         P::Done: Send,
     {
-        let mut job = Job::new(id, plan, view);
+        let mut job: Job<P, &P> = Job::new(id, plan, view);
         async move { finish_alone(self, &mut job, &mut None, now).await }
     }
 
@@ -94,17 +95,8 @@ pub trait StoreExt: Store {
         P::Done: Send,
     {
         // Made here and not inside, where what is handed over would be kept twice.
-        let mut job = Job::new(id, plan, view);
-        let mut last = Some(Last::Claim(claim));
-        async move {
-            let done = finish_alone(self, &mut job, &mut last, now).await;
-            let claimed = match last {
-                Some(Last::Claim(claim)) => Box::pin(self.claim(claim)).await,
-                Some(Last::Claimed(outcome)) => as_claimed(Some(outcome)),
-                None => as_claimed(None),
-            };
-            (done, claimed)
-        }
+        let mut alone: Alone<P, &P> = Alone::new(id, plan, view, Some(claim));
+        async move { (alone.finish(self, now).await, alone.claimed(self).await) }
     }
 
     /// Carries out many plans, each with its own commit, sharing reads and writes. One answer a plan, in order.
@@ -117,7 +109,7 @@ pub trait StoreExt: Store {
         P::Done: Send,
     {
         async move {
-            let mut jobs: Vec<Job<'_, P>> =
+            let mut jobs: Vec<Job<P, &P>> =
                 plans.iter().map(|(id, plan)| Job::new(*id, plan, View::default())).collect();
             finish(self, &mut jobs, &mut None, now).await;
             jobs.into_iter().filter_map(|job| job.done).collect()
@@ -138,7 +130,7 @@ pub trait StoreExt: Store {
     {
         async move {
             let views = views.into_iter().chain(std::iter::repeat_with(View::default));
-            let mut jobs: Vec<Job<'_, P>> =
+            let mut jobs: Vec<Job<P, &P>> =
                 plans.iter().zip(views).map(|((id, plan), view)| Job::new(*id, plan, view)).collect();
             let mut last = claim.map(Last::Claim);
             finish(self, &mut jobs, &mut last, now).await;
@@ -188,10 +180,49 @@ pub trait StoreExt: Store {
 
 impl<S: Store + ?Sized> StoreExt for S {}
 
-/// A plan on its way.
-struct Job<'a, P: Plan> {
+/// A plan that goes alone, and a claim that goes with its first commit, where there is one. For those who keep all of it in
+/// one place: what a future hands on to another one is kept twice.
+pub struct Alone<P: Plan, B = P> {
+    job: Job<P, B>,
+    last: Option<Last>,
+}
+
+impl<P: Plan + Sync, B: Borrow<P> + Send + Sync> Alone<P, B> {
+    /// A plan, beginning with records that the caller has read already.
+    pub fn new(id: OpId, plan: B, view: View, claim: Option<Claim>) -> Self {
+        Self { job: Job::new(id, plan, view), last: claim.map(Last::Claim) }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &P {
+        self.job.plan.borrow()
+    }
+
+    /// Carries the plan out.
+    pub async fn finish<S: Store + ?Sized>(&mut self, store: &S, now: Timestamp) -> Result<P::Done, PlanError>
+    where
+        P::Done: Send,
+    {
+        finish_alone(store, &mut self.job, &mut self.last, now).await
+    }
+
+    /// What was claimed with it, or is now, if the store got no commit.
+    pub async fn claimed<S: Store + ?Sized>(&mut self, store: &S) -> Result<Claimed, StoreError>
+    where
+        P::Done: Send,
+    {
+        match self.last.take() {
+            Some(Last::Claim(claim)) => Box::pin(store.claim(claim)).await,
+            Some(Last::Claimed(outcome)) => as_claimed(Some(outcome)),
+            None => as_claimed(None),
+        }
+    }
+}
+
+/// A plan on its way; whoever has it lends it or gives it away.
+struct Job<P: Plan, B> {
     id: OpId,
-    plan: &'a P,
+    plan: B,
     view: View,
     /// Whether the view is the caller's word, which the store has not confirmed.
     hearsay: bool,
@@ -213,9 +244,9 @@ fn as_claimed(outcome: Option<Outcome>) -> Result<Claimed, StoreError> {
     }
 }
 
-async fn finish<S: Store + ?Sized, P: Plan + Sync>(
+async fn finish<S: Store + ?Sized, P: Plan + Sync, B: Borrow<P>>(
     store: &S,
-    jobs: &mut [Job<'_, P>],
+    jobs: &mut [Job<P, B>],
     last: &mut Option<Last>,
     now: Timestamp,
 ) {
@@ -228,9 +259,9 @@ async fn finish<S: Store + ?Sized, P: Plan + Sync>(
 
 /// Carries out a single plan. Most are: it shares nothing, so it needs no lists. What it has to read is boxed, since most need
 /// not, and the way of those stays small.
-async fn finish_alone<S: Store + ?Sized, P: Plan + Sync>(
+async fn finish_alone<S: Store + ?Sized, P: Plan + Sync, B: Borrow<P>>(
     store: &S,
-    job: &mut Job<'_, P>,
+    job: &mut Job<P, B>,
     last: &mut Option<Last>,
     now: Timestamp,
 ) -> Result<P::Done, PlanError> {
@@ -260,9 +291,9 @@ enum Round<D> {
 }
 
 /// One round: every job that can be drafted is committed, and what the others lack is read.
-async fn step<S: Store + ?Sized, P: Plan + Sync>(
+async fn step<S: Store + ?Sized, P: Plan + Sync, B: Borrow<P>>(
     store: &S,
-    jobs: &mut [Job<'_, P>],
+    jobs: &mut [Job<P, B>],
     last: &mut Option<Last>,
     now: Timestamp,
 ) {
@@ -283,9 +314,9 @@ async fn step<S: Store + ?Sized, P: Plan + Sync>(
     write(store, jobs, commits, last).await;
 }
 
-async fn write<S: Store + ?Sized, P: Plan>(
+async fn write<S: Store + ?Sized, P: Plan, B: Borrow<P>>(
     store: &S,
-    jobs: &mut [Job<'_, P>],
+    jobs: &mut [Job<P, B>],
     commits: Vec<(usize, P::Done, Commit)>,
     last: &mut Option<Last>,
 ) {
@@ -314,8 +345,8 @@ async fn write<S: Store + ?Sized, P: Plan>(
     }
 }
 
-impl<'a, P: Plan> Job<'a, P> {
-    fn new(id: OpId, plan: &'a P, view: View) -> Self {
+impl<P: Plan, B: Borrow<P>> Job<P, B> {
+    fn new(id: OpId, plan: B, view: View) -> Self {
         Self { id, plan, hearsay: !view.is_empty(), view, conflicts: 0, done: None }
     }
 
@@ -330,12 +361,12 @@ impl<'a, P: Plan> Job<'a, P> {
         if self.hearsay {
             return Vec::new();
         }
-        self.plan.reads().into_iter().map(|key| (at, Need::Record(key))).collect()
+        self.plan.borrow().reads().into_iter().map(|key| (at, Need::Record(key))).collect()
     }
 
     fn draft(&self, now: Timestamp) -> Result<(P::Done, Option<Commit>), Stop> {
         let lanes = if self.conflicts < limits::CONFLICTS_BEFORE_DEFERRING { Lanes::Admit } else { Lanes::Defer };
-        Draft::of(self.plan, self.id, &self.view, now, lanes)
+        Draft::of(self.plan.borrow(), self.id, &self.view, now, lanes)
     }
 
     /// The next round of a job that goes alone. `None` if that needs nothing of the store.
@@ -388,7 +419,7 @@ impl<'a, P: Plan> Job<'a, P> {
     }
 }
 
-async fn read<S: Store + ?Sized, P: Plan>(store: &S, jobs: &mut [Job<'_, P>], needs: Vec<(usize, Need)>) {
+async fn read<S: Store + ?Sized, P: Plan, B: Borrow<P>>(store: &S, jobs: &mut [Job<P, B>], needs: Vec<(usize, Need)>) {
     let mut keys: Vec<(usize, Key)> = Vec::new();
     for (at, need) in needs {
         match need {

@@ -65,7 +65,7 @@ mod store;
 pub mod transfer;
 
 pub use error::{Happened, StoreError};
-pub use ext::{PlanError, RunAndClaimed, StoreExt};
+pub use ext::{Alone, PlanError, RunAndClaimed, StoreExt};
 pub use memory::MemoryStore;
 pub use op::{Answer, Applied, Claimed, Conflict, Op, Outcome};
 pub use query::{

@@ -59,6 +59,12 @@ impl Seen {
 pub struct View {
     /// Usually there is one, and it costs no list.
     first: Option<Seen>,
+    /// Apart, so that a view of one record is small: futures keep it, some of them twice.
+    rest: Option<Box<Rest>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rest {
     /// The next [`FEW`].
     few: Vec<Seen>,
     /// All others.
@@ -69,20 +75,18 @@ pub struct View {
 impl View {
     /// Adds what was found under a key, or that nothing was.
     pub fn insert(&mut self, key: Key, found: Option<Versioned>) {
-        if self.first.iter().chain(&self.few).any(|known| *known.key() == key) {
-            self.replace(key, found);
+        let few = self.rest.iter_mut().flat_map(|rest| &mut rest.few);
+        if let Some(known) = self.first.iter_mut().chain(few).find(|known| *known.key() == key) {
+            *known = seen(key, found);
         } else if self.first.is_none() {
             self.first = Some(seen(key, found));
-        } else if self.few.len() < FEW {
-            self.few.push(seen(key, found));
         } else {
-            self.more.insert(key, found);
-        }
-    }
-
-    fn replace(&mut self, key: Key, found: Option<Versioned>) {
-        if let Some(known) = self.first.iter_mut().chain(&mut self.few).find(|known| *known.key() == key) {
-            *known = seen(key, found);
+            let rest = self.rest.get_or_insert_default();
+            if rest.few.len() < FEW {
+                rest.few.push(seen(key, found));
+            } else {
+                rest.more.insert(key, found);
+            }
         }
     }
 
@@ -91,7 +95,7 @@ impl View {
         for versioned in &found {
             self.insert(versioned.key.clone(), Some(versioned.clone()));
         }
-        self.pages.insert(need, found);
+        self.rest.get_or_insert_default().pages.insert(need, found);
     }
 
     /// A view of one record.
@@ -112,17 +116,21 @@ impl View {
 
     /// Whether nothing was read yet.
     pub fn is_empty(&self) -> bool {
-        self.first.is_none() && self.pages.is_empty()
+        self.first.is_none() && self.rest.is_none()
     }
 
     /// What was found under a key, if anybody looked.
     pub(crate) fn record(&self, key: &Key) -> Option<Option<&Versioned>> {
-        let few = self.first.iter().chain(&self.few).find(|known| known.key() == key).map(Seen::found);
-        few.or_else(|| self.more.get(key).map(Option::as_ref))
+        if let Some(first) = self.first.as_ref().filter(|first| first.key() == key) {
+            return Some(first.found());
+        }
+        let rest = self.rest.as_deref()?;
+        let few = rest.few.iter().find(|known| known.key() == key).map(Seen::found);
+        few.or_else(|| rest.more.get(key).map(Option::as_ref))
     }
 
     pub(crate) fn page(&self, need: &PageNeed) -> Option<&[Versioned]> {
-        self.pages.get(need).map(Vec::as_slice)
+        self.rest.as_deref()?.pages.get(need).map(Vec::as_slice)
     }
 }
 

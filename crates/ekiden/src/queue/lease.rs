@@ -17,7 +17,7 @@ use ekiden_core::record::{Record, Signal, Versioned};
 use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::task::{Phase, Progress, Task};
 use ekiden_core::time::Millis;
-use ekiden_store::{Claimed, PlanError, RecordQuery, StoreError, StoreExt, TaskQuery};
+use ekiden_store::{Alone, Claimed, PlanError, RecordQuery, StoreError, StoreExt, TaskQuery};
 
 use super::{StoreQueue, locked};
 use crate::error::{Error, Result};
@@ -134,9 +134,10 @@ impl StoreQueue {
     fn settle_one(&self, settlement: Settlement) -> impl Future<Output = Result<Settled>> + Send {
         // Made here and not inside, where what is handed over would be kept twice.
         let (id, plan, view) = prepare(settlement);
+        let mut alone = Alone::new(id, plan, view, None);
         async move {
-            let first = self.store().run_seen(&plan, id, self.now(), view).await;
-            self.settled_or_again(id, &plan, first).await
+            let first = alone.finish(self.store(), self.now()).await;
+            self.settled_or_again(id, alone.plan(), first).await
         }
     }
 
@@ -180,10 +181,12 @@ impl StoreQueue {
         claim: Claim,
     ) -> impl Future<Output = SettledAndLeased> + Send {
         let (id, plan, view) = prepare(settlement);
+        let now = claim.now;
+        let mut alone = Alone::new(id, plan, view, Some(claim));
         async move {
-            let (first, claimed) = self.store().run_seen_and_claim(&plan, id, claim.now, view, claim).await;
-            let settled = self.settled_or_again(id, &plan, first).await;
-            let leased = match claimed {
+            let first = alone.finish(self.store(), now).await;
+            let settled = self.settled_or_again(id, alone.plan(), first).await;
+            let leased = match alone.claimed(self.store()).await {
                 Ok(claimed) => Ok(self.given(claimed)),
                 Err(error) => Box::pin(self.lease_again(&ask, error)).await,
             };

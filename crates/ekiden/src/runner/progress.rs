@@ -42,14 +42,23 @@ impl Reporter {
         }
     }
 
-    /// Passes on what was said so far.
+    /// Passes on what was said so far. What a store could not take now is passed on later: it may be an attempt's only word.
     pub(crate) async fn pass_on_now(&self, queue: &dyn Queue) {
         for (lease, progress) in self.take() {
-            let task_id = lease.task.id.clone();
+            let Err(error) = queue.report(lease.clone(), progress.clone()).await else { continue };
+            tracing::debug!(task_id = lease.task.id.as_str(), %error, "progress not reported");
             // An attempt that has ended meanwhile has nothing to report any more.
-            if let Err(error) = queue.report(lease, progress).await {
-                tracing::debug!(task_id = task_id.as_str(), %error, "progress not reported");
+            if error.is_retryable() || error.is_unknown() {
+                self.say_again(lease, progress);
             }
         }
+    }
+
+    /// A later word stands for the earlier one.
+    fn say_again(&self, lease: LeaseRef, progress: Progress) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.entry(lease.task.id.clone()).or_insert((lease, progress));
+        drop(said);
+        self.notify.notify_one();
     }
 }

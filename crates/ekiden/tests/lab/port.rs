@@ -24,6 +24,8 @@ pub struct Knobs {
     pub mute: AtomicBool,
     /// Nothing that writes gets through, as if the process had died.
     pub gone: AtomicBool,
+    /// No report of progress gets through.
+    pub silent: AtomicBool,
     /// The bell that is handed out is nobody's: every wake-up is lost.
     pub deaf: AtomicBool,
     /// The request that panics.
@@ -94,6 +96,10 @@ impl Queue for Port {
     }
 
     async fn report(&self, lease: LeaseRef, progress: Progress) -> Result<()> {
+        if self.knobs.silent.load(Ordering::SeqCst) {
+            self.knobs.called("report");
+            return Err(ReasonCode::StoreUnavailable.into());
+        }
         pass_on!(self.report(lease, progress))
     }
 
