@@ -54,7 +54,8 @@ pub(crate) fn run_on_dynamodb_local(filters: &[String]) -> Result<(), Failure> {
 }
 
 fn tests_at(endpoint: &str, filters: &[String]) -> Command {
-    let mut nextest = cargo(&["nextest", "run", "--package", "ekiden-store-dynamodb"]);
+    // Time limits as for long runs: it answers more slowly than the server that tests start.
+    let mut nextest = cargo(&["nextest", "run", "--package", "ekiden-store-dynamodb", "--profile", "long"]);
     nextest.args(filters).env("EKIDEN_DYNAMODB_ENDPOINT", endpoint);
     nextest
 }
@@ -189,7 +190,7 @@ mod tests {
     fn tests_on_dynamodb_local_go_to_its_endpoint_and_keep_to_its_store() {
         let nextest = tests_at("http://127.0.0.1:8000", &["foreign".to_owned()]);
         let arguments: Vec<_> = nextest.get_args().map(|argument| argument.to_string_lossy()).collect();
-        assert_eq!(arguments, ["nextest", "run", "--package", "ekiden-store-dynamodb", "foreign"]);
+        assert_eq!(arguments, ["nextest", "run", "--package", "ekiden-store-dynamodb", "--profile", "long", "foreign"]);
         let at = |key: &std::ffi::OsStr| key == "EKIDEN_DYNAMODB_ENDPOINT";
         assert!(
             nextest.get_envs().any(|(key, value)| at(key) && value.is_some_and(|at| at == "http://127.0.0.1:8000"))

@@ -42,6 +42,15 @@ pub(crate) fn nothing() -> Response {
     response
 }
 
+/// Keeps the head of an answer, which says how long the rest would have been, and drops the rest.
+pub(crate) fn behead(response: &mut Response) {
+    let length = http_body::Body::size_hint(response.body()).exact();
+    if let Some(length) = length {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
+    }
+    *response.body_mut() = Body::empty();
+}
+
 /// Bytes of a content type.
 pub(crate) fn typed(status: StatusCode, content_type: HeaderValue, bytes: Bytes) -> Response {
     let mut response = Response::new(Body::from(bytes));
@@ -99,7 +108,7 @@ pub(crate) const fn status(code: ReasonCode) -> StatusCode {
 }
 
 /// What every answer has, whatever it is: nothing of it is stored, framed, guessed at or used by other sites.
-pub(crate) fn secure(headers: &mut HeaderMap, request_id: &HeaderValue) {
+pub(crate) fn secure(headers: &mut HeaderMap, request_id: HeaderValue) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // A page that needs more says so itself, and is as strict for the rest.
@@ -108,5 +117,5 @@ pub(crate) fn secure(headers: &mut HeaderMap, request_id: &HeaderValue) {
         .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
-    headers.insert(REQUEST_ID, request_id.clone());
+    headers.insert(REQUEST_ID, request_id);
 }

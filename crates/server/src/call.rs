@@ -3,21 +3,21 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::body::Body;
-use axum::extract::RawPathParams;
 use axum::http::{HeaderMap, Uri, header};
 use bytes::{Bytes, BytesMut};
 use ekiden::{Queue, TaskRef};
 use ekiden_core::id::{Namespace, TaskId};
 use ekiden_core::reason::{Language, ReasonCode, Refusal};
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
 use crate::access::Caller;
-use crate::finish::{Finish, words};
+use crate::finish::{Finish, Work, words};
 use crate::limits;
 use crate::query::{Query, wrong};
 use crate::route::Route;
+use crate::router::Params;
 use crate::shared::Shared;
 
 /// A request under way.
@@ -33,10 +33,10 @@ pub(crate) struct Call {
     /// Its headers.
     pub(crate) headers: HeaderMap,
     pub(crate) uri: Uri,
-    pub(crate) params: Option<RawPathParams>,
+    pub(crate) params: Params,
     pub(crate) namespace: Option<Namespace>,
     /// Nobody else has it; the lock only lets the rest be shared while something is awaited.
-    pub(crate) body: Mutex<Body>,
+    pub(crate) body: Mutex<Incoming>,
 }
 
 impl Call {
@@ -62,8 +62,8 @@ impl Call {
 
     /// A part of the path, decoded once.
     pub(crate) fn param(&self, name: &str) -> Result<&str, Refusal> {
-        let mut params = self.params.iter().flatten();
-        params.find(|(other, _)| *other == name).map(|(_, value)| value).ok_or_else(|| wrong(name, "missing"))
+        let found = self.params.iter().find(|(other, _)| *other == name);
+        found.map(|(_, value)| value.as_str()).ok_or_else(|| wrong(name, "missing"))
     }
 
     /// What stands behind the question mark.
@@ -72,11 +72,8 @@ impl Call {
     }
 
     /// Does something to its end, also if the caller goes away meanwhile.
-    pub(crate) async fn finish<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        Finish::always(Box::pin(work), self.shared.rest.clone()).await.map_err(|panic| {
+    pub(crate) async fn finish<T: Send + 'static>(&self, work: Work<T>) -> Result<T, Refusal> {
+        Finish::always(work, self.shared.rest.clone()).await.map_err(|panic| {
             tracing::error!(why = words(&panic), "a part of a request panicked");
             self.shared.metrics.panics.inc();
             Refusal::new(ReasonCode::ServerFault)
@@ -85,9 +82,13 @@ impl Call {
 
     /// The body as JSON.
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, Refusal> {
+        parse(&self.json_bytes().await?)
+    }
+
+    /// The body, which is to be JSON. For those who [`parse`] it where nothing is awaited.
+    pub(crate) async fn json_bytes(&mut self) -> Result<Bytes, Refusal> {
         self.must_be("application/json")?;
-        let bytes = self.bytes().await?;
-        parse(&bytes)
+        self.bytes().await
     }
 
     /// The body as JSON, or what no body stands for.
@@ -146,7 +147,7 @@ impl Call {
 }
 
 /// JSON that came in a body. Only what is wrong is read a second time, to say where.
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(bytes).or_else(|_| {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         let value: T = serde_path_to_error::deserialize(&mut deserializer)

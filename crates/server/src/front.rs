@@ -4,17 +4,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::{FromRequestParts as _, RawPathParams, Request};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use axum::response::Response;
-use axum::routing::{MethodFilter, MethodRouter, on};
 use ekiden::Error;
 use ekiden_core::id::Namespace;
 use ekiden_core::reason::{Language, ReasonCode, Refusal};
 use hyper::body::Incoming;
-use tower_service::Service as _;
 
 use crate::access::{Caller, Scope};
 use crate::answer;
@@ -25,6 +20,7 @@ use crate::language;
 use crate::metrics::Counted;
 use crate::query::{Query, wrong};
 use crate::route::{Route, Runs};
+use crate::router::{Found, Params, Router};
 use crate::shared::Shared;
 
 /// Receives every request of a server.
@@ -35,7 +31,6 @@ pub(crate) struct Front {
 }
 
 /// What is known of a request before it has a route.
-#[derive(Clone)]
 struct Arrival {
     caller: Caller,
     language: Language,
@@ -55,39 +50,58 @@ impl Arrival {
 
 impl Front {
     pub(crate) fn new(shared: Arc<Shared>, guard: Guard, routes: &'static [Route]) -> Self {
-        let router = router(&shared, routes);
-        Self { shared, guard, router }
+        Self { shared, guard, router: Router::new(routes) }
     }
 
     /// Answers a request, whatever it is.
-    pub(crate) async fn receive(&self, mut request: Request<Incoming>) -> Response {
-        let request_id = HeaderValue::from_str(&format!("req-{:016x}", self.shared.ids.number()))
-            .expect("hexadecimal digits are a header value");
+    pub(crate) async fn receive(&self, request: Request<Incoming>) -> Response {
         let mut arrival = Arrival {
             caller: Caller::Unknown,
             language: language::of(request.headers()),
-            request_id: request_id.clone(),
+            request_id: request_id(self.shared.ids.number()),
             begun: self.shared.clock.monotonic(),
         };
+        let is_head = *request.method() == Method::HEAD;
         let mut response = match self.admit(request.uri(), request.headers(), arrival.begun) {
             Ok(caller) => {
                 arrival.caller = caller;
-                request.extensions_mut().insert(arrival);
-                match self.router.clone().call(request).await {
-                    Ok(response) => response,
-                    Err(never) => match never {},
-                }
+                self.pass_on(request, &arrival).await
             }
-            Err(refusal) => {
-                let response = arrival.refuse(&refusal.into());
-                self.shared.metrics.answered("refused", response.status().as_u16(), Duration::ZERO);
-                response
-            }
+            Err(refusal) => self.refuse(&arrival, refusal, "refused"),
         };
-        answer::secure(response.headers_mut(), &request_id);
+        if is_head {
+            answer::behead(&mut response);
+        }
+        answer::secure(response.headers_mut(), arrival.request_id);
         if self.shared.stop.is_cancelled() {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        response
+    }
+
+    /// To the route that it belongs to.
+    async fn pass_on(&self, request: Request<Incoming>, arrival: &Arrival) -> Response {
+        match self.router.find(request.method(), request.uri().path()) {
+            Found::Route(route, params) => serve(&self.shared, route, params, request, arrival).await,
+            Found::Garbled => self.refuse(arrival, wrong("path", "it is not text in UTF-8"), "none"),
+            Found::Nothing => self.lost(arrival, ReasonCode::RouteNotFound),
+            Found::OtherMethods(allow) => {
+                let mut response = self.lost(arrival, ReasonCode::MethodNotAllowed);
+                response.headers_mut().insert(header::ALLOW, allow.clone());
+                response
+            }
+        }
+    }
+
+    /// A request without a route. Whoever needs a token learns nothing of which paths there are.
+    fn lost(&self, arrival: &Arrival, code: ReasonCode) -> Response {
+        let refusal = arrival.caller.check(Scope::Read, None).err().unwrap_or_else(|| Refusal::new(code));
+        self.refuse(arrival, refusal, "none")
+    }
+
+    fn refuse(&self, arrival: &Arrival, refusal: Refusal, counted_as: &'static str) -> Response {
+        let response = arrival.refuse(&refusal.into());
+        self.shared.metrics.answered(counted_as, response.status().as_u16(), Duration::ZERO);
         response
     }
 
@@ -103,46 +117,25 @@ impl Front {
     }
 }
 
-fn router(shared: &Arc<Shared>, routes: &'static [Route]) -> Router {
-    let mut router = Router::new();
-    for route in routes {
-        router = router.route(route.path, endpoint(shared.clone(), route));
+/// Sixteen digits behind a word.
+fn request_id(number: u64) -> HeaderValue {
+    let mut text = *b"req-0000000000000000";
+    for (at, digit) in text.iter_mut().rev().take(16).enumerate() {
+        let value = u8::try_from(number >> (4 * at) & 15).unwrap_or(0);
+        *digit = if value < 10 { b'0' + value } else { b'a' + value - 10 };
     }
-    let lost = |shared: &Arc<Shared>, code: ReasonCode| {
-        let shared = shared.clone();
-        move |request: Request| std::future::ready(nowhere(&shared, &request, code))
-    };
-    router
-        .method_not_allowed_fallback(lost(shared, ReasonCode::MethodNotAllowed))
-        .fallback(lost(shared, ReasonCode::RouteNotFound))
-}
-
-fn endpoint(shared: Arc<Shared>, route: &'static Route) -> MethodRouter {
-    let filter = MethodFilter::try_from(route.method.clone()).expect("the table has ordinary methods");
-    on(filter, move |request: Request| serve(shared.clone(), route, request))
-}
-
-/// A request without a route. Whoever needs a token learns nothing of which paths there are.
-fn nowhere(shared: &Shared, request: &Request, code: ReasonCode) -> Response {
-    let Some(arrival) = request.extensions().get::<Arrival>() else { return fault() };
-    let refusal = arrival.caller.check(Scope::Read, None).err().unwrap_or_else(|| Refusal::new(code));
-    let response = arrival.refuse(&refusal.into());
-    shared.metrics.answered("none", response.status().as_u16(), Duration::ZERO);
-    response
+    HeaderValue::from_bytes(&text).expect("hexadecimal digits are a header value")
 }
 
 /// A request that has its route.
-async fn serve(shared: Arc<Shared>, route: &'static Route, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let Some(arrival) = parts.extensions.remove::<Arrival>() else { return fault() };
-    let params = if route.path.contains('{') {
-        match RawPathParams::from_request_parts(&mut parts, &()).await {
-            Ok(params) => Some(params),
-            Err(_) => return arrival.refuse(&wrong("path", "it is not text in UTF-8").into()),
-        }
-    } else {
-        None
-    };
+async fn serve(
+    shared: &Arc<Shared>,
+    route: &'static Route,
+    params: Params,
+    request: Request<Incoming>,
+    arrival: &Arrival,
+) -> Response {
+    let (parts, body) = request.into_parts();
     let _counted = Counted::new(&shared.metrics.running);
     let mut call = Call {
         shared: shared.clone(),
@@ -156,7 +149,7 @@ async fn serve(shared: Arc<Shared>, route: &'static Route, request: Request) -> 
         body: Mutex::new(body),
     };
     let response = match admit(&mut call) {
-        Ok(()) => carry_out(call, &arrival).await,
+        Ok(()) => carry_out(call, arrival).await,
         Err(refusal) => arrival.refuse(&refusal.into()),
     };
     let took = shared.clock.monotonic().saturating_sub(arrival.begun);
@@ -204,9 +197,16 @@ async fn carry_out(call: Call, arrival: &Arrival) -> Response {
     response
 }
 
-/// Nothing brought the request here.
-fn fault() -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-    response
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_id_has_sixteen_digits() {
+        for (number, text) in
+            [(0, "req-0000000000000000"), (0xfe09, "req-000000000000fe09"), (u64::MAX, "req-ffffffffffffffff")]
+        {
+            assert_eq!(request_id(number), text);
+        }
+    }
 }

@@ -20,6 +20,7 @@ mod overview;
 mod query;
 mod room;
 mod route;
+mod router;
 mod routes;
 mod server;
 mod shared;

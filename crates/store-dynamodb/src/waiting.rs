@@ -30,6 +30,9 @@ const LINES_MAX: usize = 4_096;
 /// 4 KiB of payload: a larger task is read again rather than remembered.
 const KNOWN_BYTES_MAX: usize = 4 * 1024;
 
+/// 256 tasks of a list that are remembered by name: as many as one claim promotes.
+const ADDED_MAX: usize = limits::CLAIM_PROMOTE_MAX;
+
 /// When the next task of each waiting list is due.
 #[derive(Default)]
 pub(crate) struct Waiting(HashMap<String, Next>);
@@ -40,8 +43,15 @@ struct Next {
     read_at: Option<Duration>,
     /// The first that was there and not due.
     first: Option<Timestamp>,
-    /// The first that this process put there within the last second or so, and when: the index may not show it yet.
-    added: Option<(Timestamp, Duration)>,
+    /// What this process put there within the last second or so: the index may not show it yet.
+    added: Vec<Added>,
+}
+
+/// A task that this process made wait.
+struct Added {
+    key: Key,
+    due: Timestamp,
+    noted: Duration,
 }
 
 impl Waiting {
@@ -49,25 +59,41 @@ impl Waiting {
     fn is_known_empty(&self, place: &str, until: Timestamp, now: Duration) -> bool {
         let Some(next) = self.0.get(place) else { return false };
         let is_young = next.read_at.is_some_and(|read_at| now.saturating_sub(read_at) < AGE_MAX);
-        let added = next.added.map(|(at, _)| at);
-        is_young && [next.first, added].into_iter().flatten().all(|at| at > until)
+        is_young && next.first.into_iter().chain(next.added.iter().map(|added| added.due)).all(|due| due > until)
     }
 
-    /// The answer of a list that was asked at `sent`. Where something was due, more may be.
+    /// The answer of a list that was asked at `sent`.
     fn note(&mut self, place: String, first: Option<Timestamp>, sent: Duration) {
         if self.0.len() >= LINES_MAX {
             self.0.clear();
         }
         let next = self.0.entry(place).or_default();
         (next.read_at, next.first) = (Some(sent), first);
-        next.added = next.added.filter(|(_, added)| sent.saturating_sub(*added) < AGE_MAX);
+        next.added.retain(|added| sent.saturating_sub(added.noted) < AGE_MAX);
     }
 
     /// This process put a task there. A list that no claim has asked for is not kept.
-    pub(crate) fn add(&mut self, place: &str, at: Timestamp, now: Duration) {
+    fn add(&mut self, place: &str, key: Key, due: Timestamp, now: Duration) {
+        let Some(next) = self.0.get_mut(place) else { return };
+        next.added.retain(|added| added.key != key && now.saturating_sub(added.noted) < AGE_MAX);
+        if next.added.len() < ADDED_MAX {
+            next.added.push(Added { key, due, noted: now });
+        } else {
+            // Not by name any more, but the list is asked when it is due.
+            next.first = Some(next.first.map_or(due, |first| first.min(due)));
+        }
+    }
+
+    /// What this process put there a moment ago and is due.
+    fn due_of_own(&self, place: &str, until: Timestamp) -> Vec<Key> {
+        let added = self.0.get(place).into_iter().flat_map(|next| &next.added);
+        added.filter(|added| added.due <= until).map(|added| added.key.clone()).collect()
+    }
+
+    /// Everything that was due has been seen to.
+    fn seen_to(&mut self, place: &str, until: Timestamp) {
         if let Some(next) = self.0.get_mut(place) {
-            let first = next.added.map_or(at, |(first, _)| first.min(at));
-            next.added = Some((first, now));
+            next.added.retain(|added| added.due > until);
         }
     }
 }
@@ -90,12 +116,20 @@ impl Shared {
         } else {
             items.truncate(due);
         }
-        if items.is_empty() {
-            lock(&self.waiting).note(place, first, sent);
+        let mut keys: Vec<Key> =
+            items.iter().filter_map(|item| crate::codec::parse_key(RecordKind::Task, item)).collect();
+        let own = lock(&self.waiting).due_of_own(&place, claim.now);
+        for key in own {
+            if keys.len() < left && !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        // Where something was due, more may be.
+        let first = if items.is_empty() { first } else { Some(claim.now) };
+        lock(&self.waiting).note(place.clone(), first, sent);
+        if keys.is_empty() {
             return Ok(0);
         }
-        lock(&self.waiting).note(place, Some(claim.now), sent);
-        let keys: Vec<Key> = items.iter().filter_map(|item| crate::codec::parse_key(RecordKind::Task, item)).collect();
         for found in self.get(&keys).await?.into_iter().flatten() {
             let promoted = found.record.as_task().and_then(|task| claim::promote(task, claim.now));
             if let Some(task) = promoted {
@@ -103,6 +137,7 @@ impl Shared {
                 self.write_task(claim, None, &found, task).await?;
             }
         }
+        lock(&self.waiting).seen_to(&place, claim.now);
         Ok(keys.len())
     }
 
@@ -113,7 +148,7 @@ impl Shared {
             let known = known.filter(|known| known.record.as_task().is_some_and(|task| is_small(&task.spec)));
             lock(&self.heads).enter(&place, order, key.clone(), known, now);
         } else if let Some(at) = places::parse_moment(&order).filter(|_| places::is_waiting(&place)) {
-            lock(&self.waiting).add(&place, at, now);
+            lock(&self.waiting).add(&place, key.clone(), at, now);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The conformance suite on a DynamoDB server in this process, or on any other that `EKIDEN_DYNAMODB_ENDPOINT` names: plain,
-//! and with lines of three parts behind a bad line. Indexes that are behind are left to the schedules: one case, of a retry that keeps
-//! its place, asks for an order that no index shows at once.
+//! with lines of three parts behind a bad line, and with indexes that are behind.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 mod ward;
@@ -24,6 +23,7 @@ const TRIES: usize = 12;
 struct Tables {
     shards: u32,
     faults: Option<Faults>,
+    random_sequences: usize,
     ward: tokio::sync::OnceCell<Ward>,
     opened: Mutex<HashMap<usize, Options>>,
 }
@@ -31,11 +31,17 @@ struct Tables {
 impl Tables {
     fn plain() -> Self {
         let (ward, opened) = (tokio::sync::OnceCell::new(), Mutex::default());
-        Self { shards: 1, faults: None, ward, opened }
+        Self { shards: 1, faults: None, random_sequences: 20, ward, opened }
     }
 
     fn behind_a_bad_line() -> Self {
         Self { shards: 3, faults: Some(Faults { stale: 0, ..Faults::SOME }), ..Self::plain() }
+    }
+
+    /// With indexes that are behind half of the time. The naive model knows no lag, so there is nothing to compare it with.
+    fn behind_in_time() -> Self {
+        let faults = Faults { stale: 50, ..Faults::default() };
+        Self { faults: Some(faults), random_sequences: 0, ..Self::plain() }
     }
 
     async fn keep(&self, options: Options) -> Arc<dyn Store> {
@@ -69,9 +75,10 @@ impl Factory for Tables {
     }
 
     fn random_sequences(&self) -> usize {
-        20
+        self.random_sequences
     }
 }
 
 ekiden_store::suite!(plain, Tables::plain());
 ekiden_store::suite!(bad_line, Tables::behind_a_bad_line());
+ekiden_store::suite!(lagging, Tables::behind_in_time());

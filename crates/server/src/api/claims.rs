@@ -10,7 +10,7 @@ use ekiden_wire as wire;
 
 use super::Answered;
 use crate::answer;
-use crate::call::Call;
+use crate::call::{Call, parse};
 use crate::limits;
 use crate::metrics::Counted;
 use crate::query::wrong;
@@ -25,41 +25,19 @@ pub(crate) async fn claim(mut call: Call) -> Answered {
     let heard = bell.ready.heard();
     let mut leased = ask_once(&call, ask.clone()).await?;
     if leased.is_empty() && !wait.is_zero() {
-        leased = ask_later(&call, ask, wait, heard).await?;
+        leased = Box::pin(ask_later(&call, ask, wait, heard)).await?;
     }
     answer::ok(&wire::Claimed { tasks: leased.into_iter().map(Into::into).collect() })
 }
 
 /// Ends attempts, and gives tasks out.
 pub(crate) async fn settle(mut call: Call) -> Answered {
-    let settle: wire::Settle = call.json().await?;
-    if settle.settlements.len() > limits::SETTLEMENTS_MAX {
-        let refusal = wrong("settlements", "too many at once");
-        return Err(refusal.with("limit", limits::SETTLEMENTS_MAX).into());
-    }
-    let namespace = noted(&call)?;
-    let mut answers: Vec<Option<Error>> = Vec::with_capacity(settle.settlements.len());
-    let mut sent = Vec::with_capacity(settle.settlements.len());
-    for settlement in settle.settlements {
-        match Settlement::from_wire(settlement, namespace.clone(), || call.shared.ids.op()) {
-            Ok(settlement) => {
-                sent.push(settlement);
-                answers.push(None);
-            }
-            Err(refusal) => answers.push(Some(refusal.into())),
-        }
-    }
-    let wait = settle.claim.as_ref().map_or(Duration::ZERO, wait_of);
-    let ask = settle.claim.map(|claim| Ask::from_wire(claim, namespace.clone(), || call.shared.ids.op())).transpose();
-    let (ask, mut claim_error) = match ask {
-        Ok(ask) => (ask, None),
-        Err(refusal) => (None, Some(refusal.into())),
-    };
-
-    let bell = call.queue().bell(&namespace);
-    let heard = bell.ready.heard();
+    let bytes = call.json_bytes().await?;
+    let Ends { sent, answers, ask, wait, mut claim_error } = ends(&call, &bytes)?;
+    drop(bytes);
+    let heard = call.queue().bell(&call.namespace()?).ready.heard();
     let (queue, then) = (call.queue().clone(), ask.clone());
-    let done = call.finish(async move { queue.settle(sent, then).await }).await?;
+    let done = call.finish(Box::pin(async move { queue.settle(sent, then).await })).await?;
     let mut outcomes = done.settled.into_iter();
     let mut failed = false;
     let settled = answers
@@ -77,7 +55,7 @@ pub(crate) async fn settle(mut call: Call) -> Answered {
     let mut leased = done.leased;
     // Whoever has an end to write again should know it now.
     if let (Some(ask), Ok([]), false, false) = (ask, leased.as_deref(), wait.is_zero(), failed) {
-        leased = ask_later(&call, ask, wait, heard).await;
+        leased = Box::pin(ask_later(&call, ask, wait, heard)).await;
     }
     let tasks = leased.unwrap_or_else(|error| {
         claim_error = Some(error);
@@ -88,6 +66,45 @@ pub(crate) async fn settle(mut call: Call) -> Answered {
         tasks: tasks.into_iter().map(Into::into).collect(),
         claim_error: claim_error.map(|error| ekiden::wire::detail(&error, call.language)),
     })
+}
+
+/// What a runner sends when attempts have ended.
+struct Ends {
+    sent: Vec<Settlement>,
+    /// For each that was named: why it is not sent, if it is not.
+    answers: Vec<Option<Error>>,
+    /// What it asks for then, and for how long it would wait.
+    ask: Option<Ask>,
+    wait: Duration,
+    claim_error: Option<Error>,
+}
+
+/// Read here, in one go, so that nothing of the body is kept while somebody waits.
+fn ends(call: &Call, bytes: &[u8]) -> Result<Ends, Error> {
+    let settle: wire::Settle = parse(bytes)?;
+    if settle.settlements.len() > limits::SETTLEMENTS_MAX {
+        let refusal = wrong("settlements", "too many at once");
+        return Err(refusal.with("limit", limits::SETTLEMENTS_MAX).into());
+    }
+    let namespace = noted(call)?;
+    let mut answers: Vec<Option<Error>> = Vec::with_capacity(settle.settlements.len());
+    let mut sent = Vec::with_capacity(settle.settlements.len());
+    for settlement in settle.settlements {
+        match Settlement::from_wire(settlement, namespace.clone(), || call.shared.ids.op()) {
+            Ok(settlement) => {
+                sent.push(settlement);
+                answers.push(None);
+            }
+            Err(refusal) => answers.push(Some(refusal.into())),
+        }
+    }
+    let wait = settle.claim.as_ref().map_or(Duration::ZERO, wait_of);
+    let ask = settle.claim.map(|claim| Ask::from_wire(claim, namespace, || call.shared.ids.op())).transpose();
+    let (ask, claim_error) = match ask {
+        Ok(ask) => (ask, None),
+        Err(refusal) => (None, Some(refusal.into())),
+    };
+    Ok(Ends { sent, answers, ask, wait, claim_error })
 }
 
 fn noted(call: &Call) -> Result<Namespace, Error> {
@@ -103,11 +120,11 @@ fn wait_of(claim: &wire::Claim) -> Duration {
 /// Asks, and hears the answer to its end: what was given out for nobody would wait for its lease to run out.
 async fn ask_once(call: &Call, ask: Ask) -> Result<Vec<Leased>, Error> {
     let queue = call.queue().clone();
-    call.finish(async move { queue.dequeue_ready(ask).await }).await?
+    call.finish(Box::pin(async move { queue.dequeue_ready(ask).await })).await?
 }
 
 /// Waits for something to be there: to be served by whoever hands it in, or for a reason to look. The same claim asks again, so
-/// that no repetition of it gets more than one answer.
+/// that no repetition of it gets more than one answer. Callers box it: the request of one who need not wait stays small.
 async fn ask_later(call: &Call, ask: Ask, wait: Duration, heard: HeardChime) -> Result<Vec<Leased>, Error> {
     let shared = &call.shared;
     let bell = call.queue().bell(&ask.namespace);

@@ -13,26 +13,33 @@ use ekiden_wire as wire;
 
 use super::Answered;
 use crate::answer;
-use crate::call::Call;
+use crate::call::{Call, parse};
 use crate::limits;
 use crate::query::{Query, bounded, wrong};
 
 /// Hands one task in.
 pub(crate) async fn enqueue(mut call: Call) -> Answered {
-    let mut task: wire::NewTask = call.json().await?;
-    if let Some(key) = idempotency_key(&call)? {
+    let bytes = call.json_bytes().await?;
+    let task = new_task(&call, &bytes)?;
+    drop(bytes);
+    let answer = call.queue().enqueue(vec![task]).await.pop();
+    let enqueued = answer.unwrap_or_else(|| Err(ReasonCode::ServerFault.into()))?;
+    let status = if enqueued.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    answer::json(status, &wire::Enqueued::from(enqueued))
+}
+
+/// The task of a body. Read here, in one go, so that nothing of it is kept while somebody waits.
+fn new_task(call: &Call, bytes: &[u8]) -> Result<NewTask, Refusal> {
+    let mut task: wire::NewTask = parse(bytes)?;
+    if let Some(key) = idempotency_key(call)? {
         if task.idempotency_key.as_ref().is_some_and(|other| *other != key) {
-            return Err(wrong("idempotency_key", "the header Idempotency-Key says something else").into());
+            return Err(wrong("idempotency_key", "the header Idempotency-Key says something else"));
         }
         task.idempotency_key = Some(key);
     }
     let namespace = call.namespace()?;
     call.shared.namespaces.note(&namespace);
-    let task = NewTask::from_wire(task, namespace, || call.shared.ids.task())?;
-    let answer = call.queue().enqueue(vec![task]).await.pop();
-    let enqueued = answer.unwrap_or_else(|| Err(ReasonCode::ServerFault.into()))?;
-    let status = if enqueued.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    answer::json(status, &wire::Enqueued::from(enqueued))
+    NewTask::from_wire(task, namespace, || call.shared.ids.task())
 }
 
 fn idempotency_key(call: &Call) -> Result<Option<IdempotencyKey>, Refusal> {
