@@ -14,7 +14,7 @@ use ekiden_bench::machine::Machine;
 use ekiden_bench::ours::{Backlog, lives_a_second};
 use ekiden_bench::raw::{self, NotingDisk};
 use ekiden_bench::report::{Figure, Report};
-use ekiden_bench::sample::{median, nanos};
+use ekiden_bench::sample::{interleave, median, nanos};
 use ekiden_store::Store;
 use ekiden_store_local::{LocalStore, Options};
 
@@ -53,7 +53,7 @@ struct Effort {
 
 const FULL: Effort = Effort { rounds: 5, lives: [100_000, 2_000], waiting: 1_000_000, ended: 0, claims: 500 };
 const QUICK: Effort = Effort { rounds: 1, lives: [20_000, 500], waiting: 50_000, ended: 0, claims: 100 };
-const LONG: Effort = Effort { ended: 10_000_000, rounds: 1, ..FULL };
+const LONG: Effort = Effort { ended: 10_000_000, ..FULL };
 
 fn main() -> ExitCode {
     let flags: Vec<_> = std::env::args_os().skip(1).collect();
@@ -100,11 +100,7 @@ fn run(arguments: &Arguments, prepared: Option<&Path>) -> Outcome<ExitCode> {
     let machine = Machine::here();
     let mut figures = Vec::new();
     figures.extend(lives(&effort)?);
-    let (plain, claim_1k) = many(&effort)?;
-    figures.extend(plain.figures(claim_1k));
-    if effort.ended > 0 {
-        figures.extend(beside_ended(&effort, prepared)?.figures_beside(&plain));
-    }
+    figures.extend(many(&effort, prepared)?);
     let report = Report::new(machine, arguments.quick, figures);
     print!("{}", report.table());
     if let Some(file) = &arguments.json {
@@ -207,23 +203,55 @@ impl Cost {
 
 const WITHOUT_ENDED: &str = "the same without ended tasks";
 
-/// The cost of many waiting tasks, and of a claim with a thousand.
-fn many(effort: &Effort) -> Outcome<(Cost, f64)> {
-    let thousand = Folder::new("thousand")?;
-    let claim_1k = kill_and_reopen(&thousand.0, 1_000, effort.claims)?.claim;
-    let million = Folder::new("million")?;
-    Ok((kill_and_reopen(&million.0, effort.waiting, effort.claims)?, claim_1k))
+/// The cost of many waiting tasks, beside a thousand; in a long run once more behind ended tasks. Those are carried through
+/// their lives by a process that ends, so that what it leaves in memory is in no figure.
+fn many(effort: &Effort, prepared: Option<&Path>) -> Outcome<Vec<Figure>> {
+    let (thousand, million) = (Folder::new("thousand")?, Folder::new("million")?);
+    let mut folders = vec![(thousand.0.as_path(), 1_000), (million.0.as_path(), effort.waiting)];
+    let ended = if effort.ended > 0 && prepared.is_none() { Some(Folder::new("ended")?) } else { None };
+    if let Some(folder) = &ended {
+        prepare(&folder.0, effort.ended)?;
+    }
+    let behind = prepared.filter(|_| effort.ended > 0).or(ended.as_ref().map(|folder| folder.0.as_path()));
+    folders.extend(behind.map(|folder| (folder, effort.waiting)));
+    let costs = costs(&folders, effort)?;
+    let mut figures = Vec::new();
+    if let [thousand, million, ..] = costs.as_slice() {
+        figures.extend(million.figures(thousand.claim));
+    }
+    if let [_, million, ended] = costs.as_slice() {
+        figures.extend(ended.figures_beside(million));
+    }
+    Ok(figures)
 }
 
-/// The cost of as many behind ended tasks. Those are carried through their lives by a process that ends, so that what it
-/// leaves in memory is in no figure.
-fn beside_ended(effort: &Effort, prepared: Option<&Path>) -> Outcome<Cost> {
-    if let Some(folder) = prepared {
-        return kill_and_reopen(folder, effort.waiting, effort.claims);
+/// Fills stores, each in a process of its own, kills those, and opens the stores in others, which claim. A claim waits for a sync, and
+/// how long one takes changes with the hour: so all stores are opened and claimed from in turns.
+fn costs(folders: &[(&Path, usize)], effort: &Effort) -> Outcome<Vec<Cost>> {
+    let mut memory = Vec::new();
+    for (folder, waiting) in folders {
+        eprintln!("filling a store with {waiting} waiting tasks …");
+        let (mut child, lines) = start("--fill", folder, &[*waiting])?;
+        child.kill()?;
+        child.wait()?;
+        let [bytes] = numbers(&lines)?;
+        memory.push(bytes - PAYLOAD_BYTES);
     }
-    let folder = Folder::new("ended")?;
-    prepare(&folder.0, effort.ended)?;
-    kill_and_reopen(&folder.0, effort.waiting, effort.claims)
+    let mut reopened = vec![None; folders.len()];
+    let turns: Vec<usize> = (0..folders.len()).collect();
+    let claims = interleave(effort.rounds, &turns, |at| {
+        let (folder, waiting) = folders.get(at).ok_or("every turn has its folder")?;
+        eprintln!("measuring with {waiting} waiting tasks …");
+        let (mut child, lines) = start("--open", folder, &[effort.claims])?;
+        child.wait()?;
+        let [reopen, claim] = numbers(&lines)?;
+        // Only the first opens what a kill left behind.
+        reopened.get_mut(at).ok_or("every turn has its folder")?.get_or_insert(reopen);
+        Ok(claim)
+    })?;
+    let reopened = reopened.into_iter().map(Option::unwrap_or_default);
+    let costs = memory.into_iter().zip(reopened).zip(&claims);
+    Ok(costs.map(|((memory, reopen), claims)| Cost { memory, reopen, claim: median(claims) }).collect())
 }
 
 /// Carries tasks through their lives until so many have ended.
@@ -241,19 +269,6 @@ fn prepare(folder: &Path, ended: usize) -> Outcome<()> {
         runtime.block_on(backlog.finish((ended - there).min(PREPARE_AT_ONCE), FILL_AT_ONCE))?;
     }
     Ok(runtime.block_on(store.close())?)
-}
-
-/// Fills a store in a process of its own, kills that, and opens it in another.
-fn kill_and_reopen(folder: &Path, waiting: usize, claims: usize) -> Outcome<Cost> {
-    eprintln!("measuring with {waiting} waiting tasks …");
-    let (mut child, lines) = start("--fill", folder, &[waiting])?;
-    child.kill()?;
-    child.wait()?;
-    let [memory] = numbers(&lines)?;
-    let (mut child, lines) = start("--open", folder, &[claims])?;
-    child.wait()?;
-    let [reopen, claim] = numbers(&lines)?;
-    Ok(Cost { memory: memory - PAYLOAD_BYTES, reopen, claim })
 }
 
 /// Starts this program once more, and reads the line that it prints when it is done.

@@ -11,7 +11,7 @@ use ekiden::core::{
     Namespace, Pool, PoolName, PoolSettings, Progress, QuestionId, ReasonCode, Runner, RunnerId, Schedule, ScheduleId,
     Signal, Sweep, SweepId, Timestamp,
 };
-use ekiden::store::{Clock, CountScope, Counts, Page, SystemClock, TaskQuery};
+use ekiden::store::{Clock, CountScope, Counts, Page, StoreError, SystemClock, TaskQuery};
 use ekiden::{
     Ask, Bell, Bulk, Enqueued, Explanation, Failure, LeaseRef, Leased, Maintained, NewSchedule, NewTask, Queue,
     QueueInfo, Result, Settled, SettledAndLeased, Settlement, Subscription, TaskRecord, TaskRef,
@@ -98,7 +98,7 @@ impl Queue for Port {
     async fn report(&self, lease: LeaseRef, progress: Progress) -> Result<()> {
         if self.knobs.silent.load(Ordering::SeqCst) {
             self.knobs.called("report");
-            return Err(ReasonCode::StoreUnavailable.into());
+            return Err(StoreError::unavailable("as the test wanted").into());
         }
         pass_on!(self.report(lease, progress))
     }
