@@ -85,14 +85,15 @@ impl Fleet {
     }
 
     async fn until(&self, id: &TaskId, is_so: impl Fn(&TaskRecord) -> bool) -> TaskRecord {
+        let mut changes = self.client.subscribe().await.unwrap();
         let looks = async {
             loop {
                 let record = self.client.get_status(id).await.unwrap();
                 if is_so(&record) {
                     return record;
                 }
-                // Between two looks the others have the processors.
-                tokio::time::sleep(LOOK).await;
+                // Another process does it: look again now and then, and leave it the processors meanwhile.
+                let _ = tokio::time::timeout(LOOK, changes.next()).await;
             }
         };
         match tokio::time::timeout(LIMIT, looks).await {
