@@ -90,10 +90,10 @@ impl Waiting {
         added.filter(|added| added.due <= until).map(|added| added.key.clone()).collect()
     }
 
-    /// Everything that was due has been seen to.
-    fn seen_to(&mut self, place: &str, until: Timestamp) {
+    /// These have been seen to.
+    fn seen_to(&mut self, place: &str, keys: &[Key]) {
         if let Some(next) = self.0.get_mut(place) {
-            next.added.retain(|added| added.due > until);
+            next.added.retain(|added| !keys.contains(&added.key));
         }
     }
 }
@@ -137,7 +137,7 @@ impl Shared {
                 self.write_task(claim, None, &found, task).await?;
             }
         }
-        lock(&self.waiting).seen_to(&place, claim.now);
+        lock(&self.waiting).seen_to(&place, &keys);
         Ok(keys.len())
     }
 
