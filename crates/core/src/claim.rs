@@ -10,7 +10,7 @@ use crate::limits;
 use crate::reason::{ReasonCode, Refusal};
 use crate::task::Task;
 use crate::time::{Millis, Timestamp};
-use crate::transition::{Decision, Effects, decide};
+use crate::transition::{Decision, Effects, claim_in_place, decide};
 
 /// Which kinds a claim is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,14 +123,22 @@ impl Claim {
 
     /// The task as taken by this claim, or the reason why it cannot be. `counted` says that the pool's counter goes up with it.
     pub fn take(&self, task: &Task, counted: bool) -> Result<Task, Refusal> {
-        let until = match self.lease {
-            LeaseTerm::Heartbeat => Until::Heartbeat,
-            LeaseTerm::For(span) => Until::At(self.now + span),
-        };
-        let event = Event::Claimed { claim: self.id, holder: self.holder.clone(), until, counted };
+        let event = Event::Claimed { claim: self.id, holder: self.holder.clone(), until: self.until(), counted };
         match decide(task, &event, self.now)? {
             Decision::Change(change) => Ok(Task { spec: task.spec.clone(), state: change.state }),
             Decision::AlreadyDone | Decision::NothingToDo => Ok(task.clone()),
+        }
+    }
+
+    /// The same for a task that nobody else has: it is changed where it is, and left as it is where it cannot be taken.
+    pub fn take_in_place(&self, task: &mut Task, counted: bool) -> Result<(), Refusal> {
+        claim_in_place(task, self.id, &self.holder, self.until(), counted, self.now)
+    }
+
+    fn until(&self) -> Until {
+        match self.lease {
+            LeaseTerm::Heartbeat => Until::Heartbeat,
+            LeaseTerm::For(span) => Until::At(self.now + span),
         }
     }
 }

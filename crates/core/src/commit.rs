@@ -104,6 +104,11 @@ impl Commit {
         &self.writes
     }
 
+    /// Takes out what each write does, with its key. What is left is to be dropped, whenever it suits.
+    pub fn take_actions(&mut self) -> impl Iterator<Item = (&Key, Action)> {
+        self.writes.iter_mut().map(|write| (&write.key, std::mem::replace(&mut write.action, Action::Check)))
+    }
+
     /// The writes, for a store to keep.
     pub fn into_writes(self) -> Vec<Write> {
         self.writes

@@ -65,6 +65,9 @@ pub enum Start {
     Held,
 }
 
+/// 3: handed in, claimed, ended. Whoever changes a task where it is then finds room.
+const LINES_OF_A_LIFE: usize = 3;
+
 /// A new task's first state: the one legal `enqueued`.
 pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) -> Change {
     let mut state = State {
@@ -91,7 +94,7 @@ pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) 
         finished_at: None,
         recent: Vec::new(),
         outcomes: Default::default(),
-        history: Vec::with_capacity(1),
+        history: Vec::with_capacity(LINES_OF_A_LIFE),
         newer: Newer::NONE,
     };
     let mut effects = Effects::default();
@@ -152,6 +155,31 @@ pub fn report(task: &Task, token: Token, progress: Progress, now: Timestamp) -> 
     }
     let progress = Progress { note: progress.note.map(|note| clip(&note)), ..progress };
     Ok(State { progress: Some(Box::new(progress)), updated_at: now, ..task.state.clone() })
+}
+
+/// The same as [`decide`] for a claim of a task that nobody else has: it is changed where it is, so nothing is copied. A refusal
+/// changes nothing.
+pub(crate) fn claim_in_place(
+    task: &mut Task,
+    claim: OpId,
+    holder: &RunnerId,
+    until: Until,
+    counted: bool,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    let name = EventName::Claimed;
+    if let Claimable::Yes = (Moment { task, name, now }).claimable(claim)? {
+        task.state.begin(claim, holder, until, counted, now);
+        task.state.note(name, None, now);
+    }
+    Ok(())
+}
+
+/// What a claim finds.
+enum Claimable {
+    Yes,
+    /// It has the task already.
+    Already,
 }
 
 /// Whether an attempt that ended counts against the budget.
@@ -270,11 +298,22 @@ impl<'a> Moment<'a> {
     }
 
     fn claimed(&self, claim: OpId, holder: &RunnerId, until: Until, counted: bool) -> Result<Decision, Refusal> {
+        match self.claimable(claim)? {
+            Claimable::Already => Ok(Decision::AlreadyDone),
+            Claimable::Yes => {
+                let mut next = self.outline();
+                next.state.begin(claim, holder, until, counted, self.now);
+                Ok(self.change(next, None))
+            }
+        }
+    }
+
+    fn claimable(&self, claim: OpId) -> Result<Claimable, Refusal> {
         let state = self.state();
         match state.phase {
             Phase::Queued | Phase::RetryScheduled => {}
             Phase::Running if state.lease.as_ref().is_some_and(|lease| lease.claim == claim) => {
-                return Ok(Decision::AlreadyDone);
+                return Ok(Claimable::Already);
             }
             Phase::Pending | Phase::Blocked | Phase::Running | Phase::NeedsInput => {
                 return Err(self.refuse(ReasonCode::TaskNotClaimable));
@@ -291,18 +330,7 @@ impl<'a> Moment<'a> {
         if self.task.spec.expires_at.is_some_and(|end| end <= self.now) {
             return Err(self.refuse(ReasonCode::Expired));
         }
-        let mut next = self.outline();
-        next.state.phase = Phase::Running;
-        next.state.promoted = false;
-        next.state.late = None;
-        next.state.progress = None;
-        next.state.attempts = state.attempts.saturating_add(1);
-        next.state.execution_no += 1;
-        next.state.started_at.get_or_insert(self.now);
-        let token = Token(next.state.execution_no);
-        next.state.lease = Some(Lease { holder: holder.clone(), claim, token, until, counted, newer: Newer::NONE });
-        next.state.open_attempt(holder.clone(), self.now);
-        Ok(self.change(next, None))
+        Ok(Claimable::Yes)
     }
 
     /// An attempt ends by its holder's word. Also accepted late: the lease is lost, but nobody took the task since.
@@ -465,6 +493,22 @@ impl<'a> Moment<'a> {
             }
             _ => Decision::NothingToDo,
         }
+    }
+}
+
+impl State {
+    /// An attempt begins.
+    fn begin(&mut self, claim: OpId, holder: &RunnerId, until: Until, counted: bool, now: Timestamp) {
+        self.phase = Phase::Running;
+        self.promoted = false;
+        self.late = None;
+        self.progress = None;
+        self.attempts = self.attempts.saturating_add(1);
+        self.execution_no += 1;
+        self.started_at.get_or_insert(now);
+        let token = Token(self.execution_no);
+        self.lease = Some(Lease { holder: holder.clone(), claim, token, until, counted, newer: Newer::NONE });
+        self.open_attempt(holder.clone(), now);
     }
 }
 

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use ekiden_core::attempt::{Outcome, Stage};
+use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::event::Event;
+use ekiden_core::id::{Namespace, OpId, PoolName, RunnerId};
 use ekiden_core::index::{DueIndex, Index};
 use ekiden_core::key::Key;
 use ekiden_core::lane::{Hold, LaneSpec, Place};
@@ -39,6 +41,32 @@ fn fail(task: &Task) -> Event {
 fn index(task: &Task) -> Index {
     let key = Key::task(&task.spec.namespace, task.id());
     Index::of(&key, &Record::Task(Arc::new(task.clone())))
+}
+
+/// Whoever owns a task may let it be claimed where it is, and it becomes, or stays, exactly what a copy would.
+#[test]
+fn a_claim_in_place_decides_what_a_claim_of_a_copy_decides() {
+    let pool = ClaimPool::open(Namespace::new("default").unwrap(), PoolName::new("p").unwrap());
+    for lease in [LeaseTerm::Heartbeat, LeaseTerm::For(Millis::from_secs(5))] {
+        for (now, id) in [(NOW, 7), (LATER, 7), (LATER, 8)] {
+            let claim = Claim {
+                id: OpId::from_bits(id),
+                now,
+                pools: vec![pool.clone()],
+                kinds: Kinds::Any,
+                limit: 1,
+                holder: RunnerId::new("r").unwrap(),
+                lease,
+            };
+            for (task, counted) in tasks().into_iter().flat_map(|task| [(task.clone(), true), (task, false)]) {
+                let copied = claim.take(&task, counted);
+                let mut owned = task.clone();
+                let taken = claim.take_in_place(&mut owned, counted).map(|()| owned.clone());
+                assert_eq!(taken, copied);
+                assert!(copied.is_ok() || owned == task, "a refusal changes nothing");
+            }
+        }
+    }
 }
 
 /// R7
@@ -175,7 +203,7 @@ fn the_lost_lease_of_a_dead_task_settles_nothing() {
 fn a_lease_is_not_lost_by_time_on_ones_own_clock() {
     let task = running(|_| {});
     let lost = |evidence| Event::LeaseLost { evidence };
-    let stranger = ekiden_core::id::RunnerId::new("someone-else").unwrap();
+    let stranger = RunnerId::new("someone-else").unwrap();
     let minute = Millis::from_secs(60);
     for evidence in [
         Evidence::Deadline,

@@ -157,7 +157,12 @@ impl Desk {
     }
 
     /// Carries out an op in the index, and notes what has to be written.
-    pub(crate) fn carry_out(&mut self, op: Op, hints: &broadcast::Sender<Hint>, checkpoint: &Checkpoint) -> Outcome {
+    pub(crate) fn carry_out(
+        &mut self,
+        mut op: Op,
+        hints: &broadcast::Sender<Hint>,
+        checkpoint: &Checkpoint,
+    ) -> Outcome {
         if self.pending.back().is_none_or(|batch| batch.bytes >= BATCH_FULL) {
             self.begin_batch();
         }
@@ -173,7 +178,7 @@ impl Desk {
             snapshot,
             checkpoint,
         };
-        let outcome = self.shelf.carry_out(op, &mut journal);
+        let outcome = self.shelf.carry_out(&mut op, &mut journal);
         self.snapshot = journal.snapshot;
         outcome
     }
@@ -447,6 +452,11 @@ impl Scribe for Journal<'_> {
         self.batch.revision = revision;
         self.note(key, Changed::Gone { revision });
         self.hint(|| Hint::Changed(key.clone()));
+    }
+
+    fn replaced(&mut self, old: Arc<Task>) {
+        // Mostly the log and the checkpoint still need it, and this is only one who lets go.
+        drop(old);
     }
 
     fn fetch(&mut self, key: &Key) -> Option<Arc<Task>> {

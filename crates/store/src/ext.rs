@@ -434,23 +434,17 @@ async fn read<S: Store + ?Sized, P: Plan, B: Borrow<P>>(store: &S, jobs: &mut [J
             }
         }
     }
-    for batch in keys.chunks(limits::GET_KEYS_MAX) {
-        match store.get(batch.iter().map(|(_, key)| key.clone()).collect()).await {
-            Ok(found) => {
+    while !keys.is_empty() {
+        let rest = keys.split_off(keys.len().min(limits::GET_KEYS_MAX));
+        let batch = std::mem::replace(&mut keys, rest);
+        let found = store.get(batch.iter().map(|(_, key)| key.clone()).collect()).await;
+        let mut found = found.map(Vec::into_iter);
+        for (at, key) in batch {
+            let Some(job) = jobs.get_mut(at) else { continue };
+            match &mut found {
                 // Where a store gave fewer answers, the rest counts as not there.
-                let found = found.into_iter().chain(std::iter::repeat(None));
-                for ((at, key), found) in batch.iter().zip(found) {
-                    if let Some(job) = jobs.get_mut(*at) {
-                        job.view.insert(key.clone(), found);
-                    }
-                }
-            }
-            Err(error) => {
-                for job in batch.iter().map(|(at, _)| *at) {
-                    if let Some(job) = jobs.get_mut(job) {
-                        job.done = Some(Err(error.clone().into()));
-                    }
-                }
+                Ok(found) => job.view.insert(key, found.next().flatten()),
+                Err(error) => job.done = Some(Err(error.clone().into())),
             }
         }
     }

@@ -8,6 +8,7 @@ use ekiden_core::key::Key;
 use ekiden_core::limits;
 use ekiden_core::record::Versioned;
 use ekiden_core::task::Task;
+use smallvec::SmallVec;
 use tokio::sync::broadcast;
 
 use crate::error::StoreError;
@@ -32,13 +33,21 @@ pub struct MemoryStore {
     hints: broadcast::Sender<Hint>,
 }
 
-/// Where hints go, if anybody listens. Nothing is ever away.
-struct Hints<'a>(Option<&'a broadcast::Sender<Hint>>);
+/// Hears of changes. Nothing is ever away.
+struct Listener<'a> {
+    /// Where hints go, if anybody listens.
+    hints: Option<&'a broadcast::Sender<Hint>>,
+    /// What tasks were before, to be dropped without the lock.
+    replaced: SmallVec<[Arc<Task>; REPLACED_AT_ONCE]>,
+}
 
-impl Scribe for Hints<'_> {
+/// 4 tasks that were replaced need no list: most requests replace one.
+const REPLACED_AT_ONCE: usize = 4;
+
+impl Scribe for Listener<'_> {
     fn put(&mut self, put: Put<'_>) {
         // Nobody listening any more is as good as nobody listening.
-        if let Some(sender) = self.0 {
+        if let Some(sender) = self.hints {
             if put.ready {
                 let _ = sender.send(Hint::Ready(put.key.namespace.clone()));
             }
@@ -47,9 +56,13 @@ impl Scribe for Hints<'_> {
     }
 
     fn deleted(&mut self, key: &Key, _: u64) {
-        if let Some(sender) = self.0 {
+        if let Some(sender) = self.hints {
             let _ = sender.send(Hint::Changed(key.clone()));
         }
+    }
+
+    fn replaced(&mut self, old: Arc<Task>) {
+        self.replaced.push(old);
     }
 
     fn fetch(&mut self, _: &Key) -> Option<Arc<Task>> {
@@ -95,17 +108,22 @@ impl Store for MemoryStore {
         Info { name: "memory", durable: "", shared: false, exact_index: true, others: Others::Never }
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {
+    async fn apply(&self, mut ops: Vec<Op>) -> Vec<Outcome> {
         if let Err(refusal) = check_batch("ops", ops.len(), limits::APPLY_OPS_MAX) {
             return vec![Err(refusal.into()); ops.len()];
         }
-        match self.lock().as_mut() {
-            Some(shelf) => {
-                let mut hints = Hints(Some(&self.hints).filter(|hints| hints.receiver_count() > 0));
-                ops.into_iter().map(|op| shelf.carry_out(op, &mut hints)).collect()
-            }
-            None => vec![Err(StoreError::closed()); ops.len()],
+        // Made before the lock and dropped behind it, like what is left of the ops and what they replaced: whoever allocates may
+        // have to wait for others, and then all who want the lock wait too.
+        let mut outcomes = Vec::with_capacity(ops.len());
+        let hints = Some(&self.hints).filter(|hints| hints.receiver_count() > 0);
+        let mut listener = Listener { hints, replaced: SmallVec::new() };
+        let mut shelf = self.lock();
+        match shelf.as_mut() {
+            Some(shelf) => outcomes.extend(ops.iter_mut().map(|op| shelf.carry_out(op, &mut listener))),
+            None => outcomes.resize(ops.len(), Err(StoreError::closed())),
         }
+        drop(shelf);
+        outcomes
     }
 
     async fn get(&self, keys: Vec<Key>) -> Result<Vec<Option<Versioned>>, StoreError> {

@@ -1,5 +1,6 @@
 //! Claims: the heads of the asked lines are merged, so the cost follows the lines, not the backlog.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use ekiden_core::limits;
 use ekiden_core::order::Rank;
 use ekiden_core::record::{Record, Versioned};
 use ekiden_core::task::Task;
+use smallvec::SmallVec;
 
 use super::indexes::{Pool, Waiting};
 use super::listed::Listed;
@@ -21,48 +23,77 @@ use super::{Put, Scribe, Shelf, retake};
 use crate::op::{Answer, Claimed};
 
 /// A line that the claim asks for: its pool (by place in the claim) and its kind.
-struct Asked {
+struct Asked<'c> {
     pool: usize,
-    kind: Kind,
+    kind: Cow<'c, Kind>,
     passed: usize,
 }
 
 /// The first task of a line that was not looked at: its place in the order of claims, its line (by place) and its slot.
 type Head = Reverse<(Rank, Listed, usize, Slot)>;
 
+/// The heads of the asked lines, the best first. Most claims ask for one line, which needs no heap.
+#[derive(Default)]
+struct Heads {
+    /// The only one there is.
+    only: Option<Head>,
+    many: BinaryHeap<Head>,
+}
+
+impl Heads {
+    fn push(&mut self, head: Head) {
+        if self.only.is_none() && self.many.is_empty() {
+            self.only = Some(head);
+        } else {
+            self.many.extend(self.only.take());
+            self.many.push(head);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Head> {
+        self.only.take().or_else(|| self.many.pop())
+    }
+}
+
 impl Shelf {
     pub(crate) fn claim(&mut self, claim: &Claim, scribe: &mut dyn Scribe) -> Answer {
-        let mut visited = 0;
         let before = self.taken_by(claim);
         if !before.is_empty() {
-            visited += before.len();
+            let visited = before.len();
             return Answer::Claimed(Claimed { tasks: before, visited });
         }
-        let mut rooms: Vec<usize> = claim.pools.iter().map(|pool| self.room(pool)).collect();
-        visited += self.promote(claim, &rooms, scribe);
+        let mut rooms: SmallVec<[usize; 1]> = claim.pools.iter().map(|pool| self.room(pool)).collect();
+        let mut visited = self.promote(claim, &rooms, scribe);
         let mut asked = self.asked(claim, &rooms);
         visited += asked.len();
-        let heads = asked.iter().enumerate().filter_map(|(at, line)| self.head(claim, line, at, None));
-        let mut heads: BinaryHeap<Head> = heads.collect();
-        let mut tasks = Vec::with_capacity(if asked.is_empty() { 0 } else { claim.limit });
-        while let Some(Reverse((rank, listed, at, slot))) = heads.pop() {
+        let mut heads = Heads::default();
+        for (at, line) in asked.iter().enumerate() {
+            self.head(claim, line, at, None).into_iter().for_each(|head| heads.push(head));
+        }
+        let mut tasks = Vec::new();
+        while tasks.len() < claim.limit
+            && let Some(Reverse((rank, listed, at, slot))) = heads.pop()
+        {
             let Some(line) = asked.get_mut(at) else { continue };
             let (Some(room), Some(pool)) = (rooms.get_mut(line.pool), claim.pools.get(line.pool)) else { continue };
-            if tasks.len() == claim.limit || *room == 0 {
+            if *room == 0 {
                 continue;
             }
             visited += 1;
             match self.take(claim, pool, slot, scribe) {
                 Some(versioned) => {
+                    if tasks.is_empty() {
+                        tasks.reserve_exact(claim.limit);
+                    }
                     tasks.push(versioned);
                     *room -= 1;
                 }
                 None => line.passed += 1,
             }
-            if line.passed < limits::CLAIM_SKIP_MAX {
+            if line.passed < limits::CLAIM_SKIP_MAX && tasks.len() < claim.limit {
                 // Where none was passed over, whoever comes next stands at the head.
                 let after = Some((rank, &listed)).filter(|_| line.passed > 0);
-                heads.extend(self.head(claim, line, at, after));
+                self.head(claim, line, at, after).into_iter().for_each(|head| heads.push(head));
             }
         }
         Answer::Claimed(Claimed { tasks, visited })
@@ -90,7 +121,8 @@ impl Shelf {
 
     /// C14: what this claim took before and still holds, in the order of a claim.
     fn taken_by(&self, claim: &Claim) -> Vec<Versioned> {
-        let mine = self.taken.get(&claim.id).into_iter().flatten();
+        let Some(mine) = self.taken.get(&claim.id) else { return Vec::new() };
+        let mine = mine.iter();
         let entries = mine.filter_map(|(namespace, slot)| Some(self.spaces.get(namespace)?.entries.at(*slot)));
         let mut tasks: Vec<Versioned> =
             entries.filter_map(|entry| entry.here().map(|task| entry.versioned(task))).collect();
@@ -107,38 +139,49 @@ impl Shelf {
     }
 
     /// The lines that have claimable tasks, in pools that have room.
-    fn asked(&self, claim: &Claim, rooms: &[usize]) -> Vec<Asked> {
+    fn asked<'c>(&self, claim: &'c Claim, rooms: &[usize]) -> SmallVec<[Asked<'c>; 1]> {
         let open = claim.pools.iter().zip(rooms).enumerate().filter(|(_, (_, room))| **room > 0);
-        let mut asked = Vec::new();
-        for (at, (pool, _)) in open {
-            let Some(lines) = self.pool(pool).map(|pool| &pool.ready) else { continue };
-            let kinds: Vec<&Kind> = match &claim.kinds {
-                Kinds::Any => some_of(lines.keys(), lines.len(), claim.id),
-                Kinds::Only(kinds) => kinds.iter().filter(|kind| lines.contains_key(*kind)).collect(),
-            };
-            asked.extend(kinds.into_iter().map(|kind| Asked { pool: at, kind: kind.clone(), passed: 0 }));
+        let mut asked = SmallVec::new();
+        for (pool, (name, _)) in open {
+            let Some(lines) = self.pool(name).map(|pool| &pool.ready) else { continue };
+            let line = |kind| Asked { pool, kind, passed: 0 };
+            match &claim.kinds {
+                Kinds::Any => {
+                    let kinds = some_of(lines.keys(), lines.len(), claim.id);
+                    asked.extend(kinds.into_iter().map(|kind| line(Cow::Owned(kind.clone()))));
+                }
+                Kinds::Only(kinds) => {
+                    let kinds = kinds.iter().filter(|kind| lines.contains_key(*kind));
+                    asked.extend(kinds.map(|kind| line(Cow::Borrowed(kind))));
+                }
+            }
         }
         asked
     }
 
-    fn head(&self, claim: &Claim, line: &Asked, at: usize, after: Option<(Rank, &Listed)>) -> Option<Head> {
+    fn head(&self, claim: &Claim, line: &Asked<'_>, at: usize, after: Option<(Rank, &Listed)>) -> Option<Head> {
         let pool = claim.pools.get(line.pool)?;
         let space = self.spaces.get(&pool.namespace)?;
-        let ready = space.lists.pools.get(&pool.pool)?.ready.get(&line.kind)?;
+        let ready = space.lists.pools.get(&pool.pool)?.ready.get(&*line.kind)?;
         let (rank, slot) = ready.head(&space.entries, after)?;
         Some(Reverse((rank, space.entries.place(slot).clone(), at, slot)))
     }
 
     fn take(&mut self, claim: &Claim, pool: &ClaimPool, slot: Slot, scribe: &mut dyn Scribe) -> Option<Versioned> {
-        let entry = self.spaces.get(&pool.namespace)?.entries.at(slot);
-        entry.index.ready.filter(|ready| ready.at <= claim.now)?;
-        let counter = pool.counter();
-        let task = body(entry, &pool.namespace, scribe)?;
-        let task = claim.take(&task, counter.is_some()).ok()?;
-        if let Some(key) = counter {
+        let counted = pool.running_max.is_some();
+        let space = self.spaces.get_mut(&pool.namespace)?;
+        space.entries.at(slot).index.ready.filter(|ready| ready.at <= claim.now)?;
+        let changed = match space.own(slot) {
+            Some(task) => claim.take_in_place(task, counted).ok().map(|()| None)?,
+            None => {
+                let task = body(space.entries.at(slot), &pool.namespace, scribe)?;
+                Some(claim.take(&task, counted).ok()?)
+            }
+        };
+        if let Some(key) = pool.counter() {
             self.count_up(claim, key, scribe);
         }
-        self.rewrite(claim, &pool.namespace, slot, task, scribe)
+        self.rewrite(claim, &pool.namespace, slot, changed, scribe)
     }
 
     fn count_up(&mut self, claim: &Claim, key: Key, scribe: &mut dyn Scribe) {
@@ -148,25 +191,34 @@ impl Shelf {
         self.put_other(key, Record::Counter(running.saturating_add(1)), Index::default(), stamp, scribe);
     }
 
-    /// Writes a task that the claim changed, in its slot.
+    /// Writes a task that changed in the name of a claim: this one, or that which was changed in its slot.
     fn rewrite(
         &mut self,
         claim: &Claim,
         namespace: &Namespace,
         slot: Slot,
-        task: Task,
+        changed: Option<Task>,
         scribe: &mut dyn Scribe,
     ) -> Option<Versioned> {
         let revision = self.next_revision();
         let space = self.spaces.get_mut(namespace)?;
         let old = space.entries.at(slot);
         let (before, stamp) = (old.claim(), Stamp { revision, last: claim.id, ..old.stamp });
+        let in_place = changed.is_none();
+        let task = match changed {
+            Some(task) => Arc::new(task),
+            None => old.here()?.clone(),
+        };
         let same_spec = old.here().is_none_or(|old| Arc::ptr_eq(&old.spec, &task.spec));
-        let versioned = stamp.on(Key::task(namespace, task.id()), Record::Task(Arc::new(task)));
+        let versioned = stamp.on(Key::task(namespace, task.id()), Record::Task(task.clone()));
         let index = Index::of(&versioned.key, &versioned.record);
         let ready = index.ready.is_some();
         scribe.put(Put { key: &versioned.key, record: &versioned.record, stamp, same_spec, ready });
-        space.replace(slot, versioned.record.as_task()?.clone(), stamp, index);
+        if in_place {
+            space.moved(slot, task, stamp, index);
+        } else {
+            space.replace(slot, task, stamp, index).into_iter().for_each(|old| scribe.replaced(old));
+        }
         let after = space.entries.at(slot).claim();
         retake(&mut self.taken, namespace, slot, before, after);
         Some(versioned)
@@ -195,7 +247,7 @@ impl Shelf {
             let entry = self.spaces.get(namespace).map(|space| space.entries.at(*slot));
             let task = entry.and_then(|entry| body(entry, namespace, scribe));
             if let Some(task) = task.and_then(|task| claim::promote(&task, claim.now)) {
-                self.rewrite(claim, namespace, *slot, task, scribe);
+                self.rewrite(claim, namespace, *slot, Some(task), scribe);
             }
         }
         visited + due.len()

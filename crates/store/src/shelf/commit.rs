@@ -5,15 +5,17 @@ use ekiden_core::id::OpId;
 use ekiden_core::index::Index;
 use ekiden_core::key::Key;
 use ekiden_core::record::{Record, Revision, Versioned};
+use smallvec::SmallVec;
 
 use super::space::Stamp;
-use super::{Look, Scribe, Shelf};
+use super::{Found, Look, Scribe, Shelf};
 use crate::error::StoreError;
 use crate::op::{Answer, Applied, Conflict, Outcome};
 
 impl Shelf {
-    pub(crate) fn commit(&mut self, commit: Commit, scribe: &mut dyn Scribe) -> Outcome {
-        Ok(match self.judge(&commit) {
+    pub(crate) fn commit(&mut self, commit: &mut Commit, scribe: &mut dyn Scribe) -> Outcome {
+        let mut places = Places::new();
+        Ok(match self.judge(commit, &mut places) {
             Verdict::Repeated => Answer::Applied(Applied {
                 revisions: commit.writes().iter().map(|write| self.revision_now(write)).collect(),
             }),
@@ -24,8 +26,12 @@ impl Shelf {
             }
             Verdict::Met => {
                 let id = commit.id();
-                let writes = commit.into_writes().into_iter();
-                Answer::Applied(Applied { revisions: writes.map(|write| self.write(id, write, scribe)).collect() })
+                let mut revisions = Vec::with_capacity(places.len());
+                // Its keys are distinct, so no write moves what was found for another.
+                for ((key, action), found) in commit.take_actions().zip(places) {
+                    revisions.push(self.write(id, key, action, found, scribe));
+                }
+                Answer::Applied(Applied { revisions })
             }
         })
     }
@@ -42,10 +48,12 @@ impl Shelf {
     }
 
     /// C5: a commit was applied if any put of it is there, or if it held only deletes and all are done.
-    fn judge(&self, commit: &Commit) -> Verdict {
+    fn judge(&self, commit: &Commit, places: &mut Places) -> Verdict {
         let (mut met, mut deleted) = (true, true);
         for write in commit.writes() {
-            let found = self.stamp(&write.key);
+            let place = self.find(&write.key);
+            let found = place.stamp;
+            places.push(place);
             let bears_id = |stamp: &Stamp| stamp.created_by == commit.id() || stamp.last == commit.id();
             if matches!(write.action, Action::Put(..)) && found.as_ref().is_some_and(bears_id) {
                 return Verdict::Repeated;
@@ -67,28 +75,38 @@ impl Shelf {
         }
     }
 
-    fn write(&mut self, id: OpId, write: Write, scribe: &mut dyn Scribe) -> Option<Revision> {
-        match write.action {
+    fn write(
+        &mut self,
+        id: OpId,
+        key: &Key,
+        action: Action,
+        found: Found,
+        scribe: &mut dyn Scribe,
+    ) -> Option<Revision> {
+        match action {
             Action::Check => None,
             Action::Delete => {
-                self.delete(&write.key, scribe);
+                self.delete(key, scribe);
                 None
             }
-            Action::Put(record, index) => Some(Revision::number(self.put(write.key, record, index, id, scribe))),
+            Action::Put(record, index) => Some(Revision::number(self.put(key, found, record, index, id, scribe))),
             Action::Add(by) => {
-                self.add(id, write, by, scribe);
+                self.add(id, key, by, found, scribe);
                 None
             }
         }
     }
 
-    fn add(&mut self, id: OpId, write: Write, by: i64, scribe: &mut dyn Scribe) {
-        let value = self.counter(&write.key).unwrap_or(0);
-        let found = self.stamp(&write.key).unwrap_or(Stamp { revision: 0, created_by: id, last: id });
+    fn add(&mut self, id: OpId, key: &Key, by: i64, found: Found, scribe: &mut dyn Scribe) {
+        let value = self.counter(key).unwrap_or(0);
+        let found = found.stamp.unwrap_or(Stamp { revision: 0, created_by: id, last: id });
         let stamp = Stamp { revision: self.next_revision(), ..found };
-        self.put_other(write.key, Record::Counter(value.saturating_add(by)), Index::default(), stamp, scribe);
+        self.put_other(key.clone(), Record::Counter(value.saturating_add(by)), Index::default(), stamp, scribe);
     }
 }
+
+/// What is found for each write of a commit. Most have one.
+type Places = SmallVec<[Found; 1]>;
 
 /// What becomes of a commit.
 enum Verdict {

@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 
 use super::listed::{Ident, Listed};
 use super::run::Run;
-use super::space::{Entries, Entry, Slot};
+use super::space::{Entries, Entry, NamesRef, Slot, Stood};
 
 /// Claimable tasks of one kind, by rank, then by creation.
 #[derive(Debug, Default, PartialEq)]
@@ -99,7 +99,11 @@ impl Lists {
     pub(crate) fn add(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
         let names = new.names();
         let behind = insert(&mut self.all, entries, slot, 0);
-        let pool = self.pools.entry(names.pool.clone()).or_default();
+        // Few pools: looking twice where one is new costs less than a name that is cloned for each task.
+        let pool = match self.pools.get_mut(names.pool) {
+            Some(pool) => pool,
+            None => self.pools.entry(names.pool.clone()).or_default(),
+        };
         insert(&mut pool.all, entries, slot, behind);
         if let Some(group) = names.group {
             insert(self.groups.entry(group.clone()).or_default(), entries, slot, behind);
@@ -113,15 +117,15 @@ impl Lists {
         if let Some(phase) = new.index.phase {
             insert(self.phase_mut(phase), entries, slot, behind);
         }
-        self.list_due(new);
-        self.hold(entries, slot, new);
+        self.list_due(&new.listed.id, names, &new.index.due);
+        self.hold(entries, slot, new.holder());
     }
 
     /// A task leaves everywhere.
     pub(crate) fn remove(&mut self, entries: &Entries, slot: Slot, old: &Entry) {
         let names = old.names();
-        self.unlist_due(old);
-        self.let_go(entries, slot, old);
+        self.unlist_due(&old.listed.id, names, &old.index.due);
+        self.let_go(entries, slot, old.holder());
         remove(&mut self.all, entries, slot);
         if let Some(pool) = self.pools.get_mut(names.pool) {
             remove(&mut pool.all, entries, slot);
@@ -144,30 +148,37 @@ impl Lists {
     }
 
     /// A task changed, but not its names nor its place: only what moved is touched.
-    pub(crate) fn shift(&mut self, entries: &Entries, slot: Slot, old: &Entry, new: &Entry) {
+    pub(crate) fn shift(
+        &mut self,
+        entries: &Entries,
+        slot: Slot,
+        names: NamesRef<'_>,
+        before: Stood<'_>,
+        after: Stood<'_>,
+    ) {
+        let (old, new) = (before.index, after.index);
         let rank = |ready: &Option<Ready>| ready.map(|ready| ready.rank);
-        let (left, joined) = (rank(&old.index.ready), rank(&new.index.ready));
-        let moved = old.index.phase != new.index.phase;
-        let names = new.names();
+        let (left, joined) = (rank(&old.ready), rank(&new.ready));
         if left != joined
             && let Some(pool) = self.pools.get_mut(names.pool)
         {
             left.into_iter().for_each(|rank| pool.step_out(entries, names.kind, rank, slot));
             joined.into_iter().for_each(|rank| pool.stand(entries, names.kind, rank, slot, 0));
         }
-        if moved {
-            old.index.phase.into_iter().for_each(|phase| remove(self.phase_mut(phase), entries, slot));
-            if let Some(phase) = new.index.phase {
+        if old.phase != new.phase {
+            old.phase.into_iter().for_each(|phase| remove(self.phase_mut(phase), entries, slot));
+            if let Some(phase) = new.phase {
                 insert(self.phase_mut(phase), entries, slot, 0);
             }
         }
-        if old.index.due != new.index.due {
-            self.unlist_due(old);
-            self.list_due(new);
+        if old.due != new.due {
+            let id = &entries.place(slot).id;
+            self.unlist_due(id, names, &old.due);
+            self.list_due(id, names, &new.due);
         }
-        if old.holder() != new.holder() {
-            self.let_go(entries, slot, old);
-            self.hold(entries, slot, new);
+        if before.holder != after.holder {
+            self.let_go(entries, slot, before.holder);
+            self.hold(entries, slot, after.holder);
         }
     }
 
@@ -218,26 +229,22 @@ impl Lists {
     }
 
     fn unlist(&mut self, place: &DuePlace, index: DueIndex) {
-        self.due_mut(index).remove(|other| other.cmp(place));
+        self.due_mut(index).remove(place, |other| other.cmp(place));
     }
 
-    fn list_due(&mut self, new: &Entry) {
-        for Due { index, at } in &new.index.due {
-            let id = &new.listed.id;
+    fn list_due(&mut self, id: &Ident, names: NamesRef<'_>, due: &[Due]) {
+        for Due { index, at } in due {
             self.list((*at, RecordKind::Task, id.clone()), *index);
             if *index == DueIndex::Promote {
-                let names = new.names();
                 let pool = self.pools.entry(names.pool.clone()).or_default();
                 pool.waiting.entry(names.kind.clone()).or_default().insert((*at, id.clone()));
             }
         }
     }
 
-    fn unlist_due(&mut self, old: &Entry) {
-        for Due { index, at } in &old.index.due {
-            let id = &old.listed.id;
+    fn unlist_due(&mut self, id: &Ident, names: NamesRef<'_>, due: &[Due]) {
+        for Due { index, at } in due {
             self.unlist(&(*at, RecordKind::Task, id.clone()), *index);
-            let names = old.names();
             let pool = self.pools.get_mut(names.pool).filter(|_| *index == DueIndex::Promote);
             let Some(pool) = pool else { continue };
             if let Some(waiting) = pool.waiting.get_mut(names.kind) {
@@ -249,14 +256,17 @@ impl Lists {
         }
     }
 
-    fn hold(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
-        if let Some(runner) = new.holder() {
-            insert(self.held.entry(runner.clone()).or_default(), entries, slot, 0);
-        }
+    fn hold(&mut self, entries: &Entries, slot: Slot, holder: Option<&RunnerId>) {
+        let Some(runner) = holder else { return };
+        let run = match self.held.get_mut(runner) {
+            Some(run) => run,
+            None => self.held.entry(runner.clone()).or_default(),
+        };
+        insert(run, entries, slot, 0);
     }
 
-    fn let_go(&mut self, entries: &Entries, slot: Slot, old: &Entry) {
-        if let Some(runner) = old.holder() {
+    fn let_go(&mut self, entries: &Entries, slot: Slot, holder: Option<&RunnerId>) {
+        if let Some(runner) = holder {
             remove_named(&mut self.held, runner, entries, slot);
         }
     }
@@ -269,7 +279,7 @@ fn insert(run: &mut Run<Slot>, entries: &Entries, slot: Slot, behind: usize) -> 
 
 fn remove(run: &mut Run<Slot>, entries: &Entries, slot: Slot) {
     let place = entries.place(slot);
-    run.remove(|other| entries.place(*other).cmp(place));
+    run.remove(&slot, |other| entries.place(*other).cmp(place));
 }
 
 fn remove_named<K: Eq + std::hash::Hash>(runs: &mut HashMap<K, Run<Slot>>, name: &K, entries: &Entries, slot: Slot) {

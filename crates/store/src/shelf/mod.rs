@@ -22,6 +22,7 @@ use ekiden_core::record::{Record, Versioned};
 use ekiden_core::task::{Phase, Task};
 use ekiden_core::time::Timestamp;
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use crate::op::{Op, Outcome};
 use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page};
@@ -41,6 +42,9 @@ pub trait Scribe {
 
     /// A record was deleted. Deletions are numbered like revisions.
     fn deleted(&mut self, key: &Key, revision: u64);
+
+    /// A task was replaced, and this is what it was. Whoever holds a lock may drop it later.
+    fn replaced(&mut self, old: Arc<Task>);
 
     /// The task whose body was put away; `None` where it cannot be read, and the claim passes over it.
     fn fetch(&mut self, key: &Key) -> Option<Arc<Task>>;
@@ -78,8 +82,22 @@ struct Other {
     due: Box<[Due]>,
 }
 
-/// What each claim took and has not ended, so that a repeated claim finds it.
-type Taken = HashMap<OpId, Vec<(Namespace, Slot)>>;
+/// What each claim took and has not ended, so that a repeated claim finds it. Most claims take one.
+type Taken = HashMap<OpId, SmallVec<[(Namespace, Slot); 1]>>;
+
+/// What a commit finds under a key.
+struct Found {
+    stamp: Option<Stamp>,
+    /// Of a task.
+    place: Option<Spot>,
+}
+
+/// Where a task is.
+enum Spot {
+    Slot(Slot),
+    /// Nowhere yet; by this name it would be found.
+    New(Ident),
+}
 
 /// What the shelf knows of a key.
 #[derive(Debug)]
@@ -93,13 +111,14 @@ pub enum Look {
 }
 
 impl Shelf {
-    /// Carries out one op. Everything that it changes is told to the scribe before this returns.
-    pub fn carry_out(&mut self, op: Op, scribe: &mut dyn Scribe) -> Outcome {
+    /// Carries out one op. Everything that it changes is told to the scribe before this returns. What it needs of the op is taken
+    /// out of it; the rest is left to the caller, who need not drop it under a lock.
+    pub fn carry_out(&mut self, op: &mut Op, scribe: &mut dyn Scribe) -> Outcome {
         match op {
             Op::Commit(commit) => self.commit(commit, scribe),
             Op::Claim(claim) => {
                 claim.check()?;
-                Ok(self.claim(&claim, scribe))
+                Ok(self.claim(claim, scribe))
             }
         }
     }
@@ -157,6 +176,19 @@ impl Shelf {
         Page { items, cursor }
     }
 
+    /// What is here under a key, and where it is or would be.
+    fn find(&self, key: &Key) -> Found {
+        if key.kind != RecordKind::Task {
+            return Found { stamp: self.others.get(key).map(|other| other.stamp), place: None };
+        }
+        let id = Ident::of(&key.name);
+        let space = self.spaces.get(&key.namespace);
+        match space.and_then(|space| Some((space.find(&id)?, space))) {
+            Some((slot, space)) => Found { stamp: Some(space.entries.at(slot).stamp), place: Some(Spot::Slot(slot)) },
+            None => Found { stamp: None, place: Some(Spot::New(id)) },
+        }
+    }
+
     fn entry(&self, key: &Key) -> Option<&Entry> {
         self.spaces.get(&key.namespace)?.get(&Ident::of(&key.name))
     }
@@ -171,39 +203,46 @@ impl Shelf {
     }
 
     /// Creates or replaces a record and its index entries, in the name of an op. Gives its new revision.
-    fn put(&mut self, key: Key, record: Record, index: Index, by: OpId, scribe: &mut dyn Scribe) -> u64 {
+    fn put(&mut self, key: &Key, found: Found, record: Record, index: Index, by: OpId, scribe: &mut dyn Scribe) -> u64 {
         let revision = self.next_revision();
-        if record.as_task().is_some() {
-            self.put_task(&key, &record, index, Stamp { revision, created_by: by, last: by }, scribe);
-        } else {
-            let created_by = self.others.get(&key).map_or(by, |found| found.stamp.created_by);
-            self.put_other(key, record, index, Stamp { revision, created_by, last: by }, scribe);
+        let created_by = found.stamp.map_or(by, |stamp| stamp.created_by);
+        let stamp = Stamp { revision, created_by, last: by };
+        match &record {
+            Record::Task(_) => self.put_task(key, found.place, &record, index, stamp, scribe),
+            _ => self.put_other(key.clone(), record, index, stamp, scribe),
         }
         revision
     }
 
-    /// The stamp is that of a new task; one that is there keeps its creator.
-    fn put_task(&mut self, key: &Key, record: &Record, index: Index, stamp: Stamp, scribe: &mut dyn Scribe) {
+    fn put_task(
+        &mut self,
+        key: &Key,
+        place: Option<Spot>,
+        record: &Record,
+        index: Index,
+        stamp: Stamp,
+        scribe: &mut dyn Scribe,
+    ) {
         let Record::Task(task) = record else { return };
+        let ready = index.ready.is_some();
         let space = self.spaces.open(&key.namespace);
-        let (id, ready) = (Ident::of(&key.name), index.ready.is_some());
-        match space.find(&id) {
-            Some(slot) => {
+        let (slot, before) = match place {
+            Some(Spot::Slot(slot)) => {
                 let old = space.entries.at(slot);
-                let (before, stamp) = (old.claim(), Stamp { created_by: old.stamp.created_by, ..stamp });
+                let before = old.claim();
                 let same_spec = old.here().is_some_and(|old| Arc::ptr_eq(&old.spec, &task.spec));
                 scribe.put(Put { key, record, stamp, same_spec, ready });
-                space.replace(slot, task.clone(), stamp, index);
-                let after = space.entries.at(slot).claim();
-                retake(&mut self.taken, &key.namespace, slot, before, after);
+                space.replace(slot, task.clone(), stamp, index).into_iter().for_each(|old| scribe.replaced(old));
+                (slot, before)
             }
-            None => {
+            Some(Spot::New(id)) => {
                 scribe.put(Put { key, record, stamp, same_spec: false, ready });
-                let slot = space.add(id, task.clone(), stamp, index);
-                let after = space.entries.at(slot).claim();
-                retake(&mut self.taken, &key.namespace, slot, None, after);
+                (space.add(id, task.clone(), stamp, index), None)
             }
-        }
+            None => return,
+        };
+        let after = space.entries.at(slot).claim();
+        retake(&mut self.taken, &key.namespace, slot, before, after);
     }
 
     /// Keeps a task as it was.

@@ -99,6 +99,17 @@ impl Stamp {
     }
 }
 
+/// Where a task stands in the lists that follow its state.
+#[derive(Clone, Copy)]
+pub(crate) struct Stood<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) holder: Option<&'a RunnerId>,
+}
+
+fn holder_of<'a>(task: &'a Task, index: &Index) -> Option<&'a RunnerId> {
+    task.state.lease.as_ref().filter(|_| index.held).map(|lease| &lease.holder)
+}
+
 impl Entry {
     /// The task, if it is here.
     pub(crate) fn here(&self) -> Option<&Arc<Task>> {
@@ -135,7 +146,7 @@ impl Entry {
 
     /// Who holds it.
     pub(crate) fn holder(&self) -> Option<&RunnerId> {
-        self.here()?.state.lease.as_ref().filter(|_| self.index.held).map(|lease| &lease.holder)
+        holder_of(self.here()?, &self.index)
     }
 
     /// About how many bytes its body takes here. The payload is counted whole, all else as what a usual task has.
@@ -185,6 +196,17 @@ impl Entries {
         let (chunk, place) = spot(slot);
         let cell = self.chunks.get_mut(chunk).and_then(|chunk| chunk.get_mut(place));
         cell.expect("tables and lists name only slots in use")
+    }
+
+    /// Writes a task with the same spec over the one in a slot. Gives what was there.
+    fn write(&mut self, slot: Slot, task: Arc<Task>, stamp: Stamp, index: Index) -> Option<Arc<Task>> {
+        let entry = self.cell(slot).as_mut()?;
+        entry.stamp = stamp;
+        entry.index = index;
+        match std::mem::replace(&mut entry.body, Body::Here(task)) {
+            Body::Here(old) => Some(old),
+            Body::Away(_) => None,
+        }
     }
 
     fn add(&mut self, entry: Entry) -> Slot {
@@ -245,6 +267,24 @@ impl Tally {
         phase.into_iter().for_each(|phase| self.add(pool, phase, 1));
     }
 
+    /// A task of a pool goes from one phase to another: one look at the pool.
+    fn follow(&mut self, pool: &PoolName, from: Option<Phase>, to: Option<Phase>) {
+        let (Some(from), Some(to)) = (from, to) else {
+            self.leave(pool, from);
+            self.enter(pool, to);
+            return;
+        };
+        if from == to {
+            return;
+        }
+        lower(&mut self.all, from);
+        raise(&mut self.all, to, 1);
+        if let Some(counts) = self.pools.get_mut(pool) {
+            lower(counts, from);
+            raise(counts, to, 1);
+        }
+    }
+
     fn leave(&mut self, pool: &PoolName, phase: Option<Phase>) {
         let Some(phase) = phase else { return };
         lower(&mut self.all, phase);
@@ -262,11 +302,15 @@ impl Tally {
 }
 
 fn raise(counts: &mut [u64], phase: Phase, by: u64) {
-    counts.iter_mut().skip(phase as usize).take(1).for_each(|count| *count += by);
+    if let Some(count) = counts.get_mut(phase as usize) {
+        *count += by;
+    }
 }
 
 fn lower(counts: &mut [u64], phase: Phase) {
-    counts.iter_mut().skip(phase as usize).take(1).for_each(|count| *count -= 1);
+    if let Some(count) = counts.get_mut(phase as usize) {
+        *count -= 1;
+    }
 }
 
 /// One namespace.
@@ -319,24 +363,48 @@ impl Space {
         slot
     }
 
-    /// Replaces a task, and moves it only in the lists where it stands elsewhere now.
-    pub(crate) fn replace(&mut self, slot: Slot, task: Arc<Task>, stamp: Stamp, index: Index) {
+    /// Replaces a task, and moves it only in the lists where it stands elsewhere now. Gives what was there, if it is not away.
+    pub(crate) fn replace(&mut self, slot: Slot, task: Arc<Task>, stamp: Stamp, index: Index) -> Option<Arc<Task>> {
         let old = self.entries.at(slot);
+        if old.here().is_some_and(|old| Arc::ptr_eq(&old.spec, &task.spec)) {
+            let before = Stood { index: &old.index, holder: old.holder() };
+            let after = Stood { index: &index, holder: holder_of(&task, &index) };
+            self.tally.follow(&task.spec.pool, before.index.phase, after.index.phase);
+            self.lists.shift(&self.entries, slot, NamesRef::of(&task), before, after);
+            return self.entries.write(slot, task, stamp, index);
+        }
         let listed = Listed { created_at: task.spec.created_at, id: old.listed.id.clone() };
         let new = Entry { body: Body::Here(task), stamp, index, listed };
         self.bytes_here = self.bytes_here - old.bytes_here() + new.bytes_here();
-        if old.index.phase != new.index.phase || old.names().pool != new.names().pool {
-            self.tally.leave(old.names().pool, old.index.phase);
-            self.tally.enter(new.names().pool, new.index.phase);
-        }
+        self.tally.leave(old.names().pool, old.index.phase);
+        self.tally.enter(new.names().pool, new.index.phase);
         if old.is_placed_as(&new) {
-            self.lists.shift(&self.entries, slot, old, &new);
+            let [before, after] = [old, &new].map(|entry| Stood { index: &entry.index, holder: entry.holder() });
+            self.lists.shift(&self.entries, slot, new.names(), before, after);
             *self.entries.cell(slot) = Some(new);
         } else {
             self.lists.remove(&self.entries, slot, old);
             *self.entries.cell(slot) = Some(new);
             self.lists.add(&self.entries, slot, self.entries.at(slot));
         }
+        None
+    }
+
+    /// The task in a slot, to be changed where it is: only if it is here, nobody else has it, and no list knows it by its holder.
+    pub(crate) fn own(&mut self, slot: Slot) -> Option<&mut Task> {
+        match self.entries.cell(slot) {
+            Some(Entry { body: Body::Here(task), index, .. }) if !index.held => Arc::get_mut(task),
+            _ => None,
+        }
+    }
+
+    /// A task that was [changed where it is](Self::own) stands elsewhere now.
+    pub(crate) fn moved(&mut self, slot: Slot, task: Arc<Task>, stamp: Stamp, index: Index) {
+        let before = Stood { index: &self.entries.at(slot).index, holder: None };
+        let after = Stood { index: &index, holder: holder_of(&task, &index) };
+        self.tally.follow(&task.spec.pool, before.index.phase, after.index.phase);
+        self.lists.shift(&self.entries, slot, NamesRef::of(&task), before, after);
+        self.entries.write(slot, task, stamp, index);
     }
 
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Entry> {
