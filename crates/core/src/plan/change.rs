@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
+use crate::commit::{Commit, Expect, Write};
 use crate::event::Event;
-use crate::id::{LaneKey, Namespace, RunnerId, SweepId, TaskId};
+use crate::id::{LaneKey, Namespace, OpId, RunnerId, SweepId, TaskId};
 use crate::key::{Key, RecordKind};
 use crate::lane::{Lane, LaneMember, LaneSpec, Place, take_place};
 use crate::lease::{Evidence, Lease};
 use crate::newer::Newer;
 use crate::plan::draft::{Draft, Lanes};
-use crate::plan::view::PageNeed;
+use crate::plan::view::{PageNeed, View};
 use crate::plan::{Plan, Stop};
 use crate::reason::{ReasonCode, Refusal};
 use crate::record::{Record, Signal};
 use crate::runner::RunnerStatus;
 use crate::sweep::{Sweep, SweepWork};
 use crate::task::{Spec, Task};
+use crate::time::Timestamp;
 use crate::transition::{Change, Decision, Effects, decide};
 use crate::unique::{KeyRecord, Unique, UniqueHold};
 
@@ -54,6 +56,10 @@ impl Happened {
 impl Plan for Happen {
     type Done = Happened;
 
+    fn reads(&self) -> Vec<Key> {
+        vec![self.task.clone()]
+    }
+
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Happened, Stop> {
         check_sizes(&self.event)?;
         if let Event::LeaseLost { evidence: Evidence::RunnerDead(runner) } = &self.event {
@@ -61,6 +67,40 @@ impl Plan for Happen {
         }
         draft.happen(&self.task, &self.event)
     }
+
+    fn single(&self, id: OpId, view: &View, now: Timestamp) -> Option<Result<(Happened, Commit), Refusal>> {
+        let seen = view.record(&self.task)??;
+        let task = seen.record.as_task()?;
+        let is_counted = task.state.lease.as_ref().is_some_and(|lease| lease.counted);
+        let concerns_others =
+            task.spec.lane.is_some() || task.spec.unique.is_some() || task.state.has_dependents || is_counted;
+        if concerns_others || !is_plain_end(&self.event) {
+            return None;
+        }
+        match check_sizes(&self.event).and_then(|()| decide(task, &self.event, now)) {
+            Ok(Decision::Change(Change { state, .. })) => {
+                let after = Arc::new(Task { spec: task.spec.clone(), state });
+                let expect = Expect::At(seen.revision.clone());
+                let write = Write::put(self.task.clone(), expect, Record::Task(after.clone()));
+                Some(Commit::new(id, vec![write]).map(|commit| (Happened::Changed(after), commit)))
+            }
+            Ok(Decision::AlreadyDone | Decision::NothingToDo) => None,
+            Err(refusal) => Some(Err(refusal)),
+        }
+    }
+}
+
+/// Whether an event ends an attempt by its holder's word, so that nobody has to be asked or told but for what hangs on the task.
+const fn is_plain_end(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Succeeded { .. }
+            | Event::Failed { .. }
+            | Event::TimedOut { .. }
+            | Event::Snoozed { .. }
+            | Event::Interrupted { .. }
+            | Event::Returned { .. }
+    )
 }
 
 /// A runner's death is a record, not an opinion. It is final for the incarnation, so it need not be guarded; and a record

@@ -63,6 +63,21 @@ impl<'v> Draft<'v> {
         now: Timestamp,
         lanes: Lanes,
     ) -> Result<(P::Done, Option<Commit>), Stop> {
+        match plan.single(id, view, now) {
+            Some(Ok((done, commit))) => Ok((done, Some(commit))),
+            Some(Err(refusal)) => Err(refusal.into()),
+            None => Self::drawn(plan, id, view, now, lanes),
+        }
+    }
+
+    /// The same, however simple the plan is.
+    pub(crate) fn drawn<P: Plan + ?Sized>(
+        plan: &P,
+        id: OpId,
+        view: &'v View,
+        now: Timestamp,
+        lanes: Lanes,
+    ) -> Result<(P::Done, Option<Commit>), Stop> {
         let mut draft = Self { lanes, ..Self::new(id, view, now) };
         let done = plan.draft(&mut draft)?;
         let commit = draft.commit()?;

@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
+use crate::commit::{Commit, Expect, Write};
 use crate::dependency::{self, Edge};
 use crate::event::Event;
 use crate::filter::TaskFilter;
-use crate::id::{IdempotencyKey, TaskId};
+use crate::id::{IdempotencyKey, OpId, TaskId};
 use crate::key::{Key, RecordKind};
 use crate::lane::LaneSpec;
 use crate::limits;
 use crate::newer::Newer;
 use crate::plan::change::Before;
 use crate::plan::draft::Draft;
-use crate::plan::view::PageNeed;
+use crate::plan::view::{PageNeed, View};
 use crate::plan::{Plan, Stop};
 use crate::reason::{ReasonCode, Refusal};
 use crate::record::Record;
 use crate::sweep::{Sweep, SweepWork};
 use crate::task::{Phase, Spec, Task};
-use crate::transition::{Start, birth};
+use crate::time::Timestamp;
+use crate::transition::{Change, Start, birth};
 use crate::unique::KeyRecord;
 
 /// A task to hand in.
@@ -95,6 +97,22 @@ impl Plan for Enqueue {
             add_edge_to_failed(draft, &task, &parent)?;
         }
         Ok(Enqueued::New(task))
+    }
+
+    fn single(&self, id: OpId, view: &View, now: Timestamp) -> Option<Result<(Enqueued, Commit), Refusal>> {
+        let spec = &self.spec;
+        if !self.is_plain() || spec.after_group.is_some() {
+            return None;
+        }
+        let key = Key::task(&spec.namespace, &spec.id);
+        // What is there already may be an earlier try of this one.
+        view.record(&key).filter(Option::is_none)?;
+        Some(spec.check().and_then(|()| {
+            let Change { state, .. } = birth(spec, self.start, Vec::new(), now);
+            let task = Arc::new(Task { spec: spec.clone(), state });
+            let write = Write::put(key, Expect::Absent, Record::Task(task.clone()));
+            Ok((Enqueued::New(task), Commit::new(id, vec![write])?))
+        }))
     }
 }
 

@@ -28,8 +28,11 @@ pub use sweep::{SweepItem, SweepStep, Swept};
 pub use told::Told;
 pub use view::{Need, PageNeed, View};
 
+use crate::commit::Commit;
+use crate::id::OpId;
 use crate::key::Key;
 use crate::reason::{ReasonCode, Refusal};
+use crate::time::Timestamp;
 
 /// A wish that can be drafted into a commit.
 pub trait Plan {
@@ -43,6 +46,12 @@ pub trait Plan {
 
     /// Writes the draft, or says what stopped it. Called again, with a fresh draft, when more was read.
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Self::Done, Stop>;
+
+    /// The one write that the plan comes to, where it can be seen that there is no other: most enqueues and most ends of attempts.
+    /// It says what a draft would say, for less; `None` leaves it to a draft.
+    fn single(&self, _id: OpId, _view: &View, _now: Timestamp) -> Option<Result<(Self::Done, Commit), Refusal>> {
+        None
+    }
 }
 
 /// Why a draft did not come to its end.

@@ -44,7 +44,16 @@ impl Shelf {
         let mut view = View::default();
         self.reads = 0;
         loop {
-            match Draft::of(plan, op, &view, self.now.unwrap_or(NOON), self.lanes) {
+            let now = self.now.unwrap_or(NOON);
+            if let Some(single) = plan.single(op, &view, now) {
+                let [drawn, single] = [
+                    Draft::drawn(plan, op, &view, now, self.lanes),
+                    single.map_err(Stop::from).map(|(done, commit)| (done, Some(commit))),
+                ]
+                .map(|drafted| drafted.map(|(_, commit)| commit));
+                assert_eq!(single, drawn, "a plan that comes to one write says the same without a draft");
+            }
+            match Draft::of(plan, op, &view, now, self.lanes) {
                 Err(Stop::Refused(refusal)) => return Err(refusal.code),
                 Err(Stop::Need(needs)) => {
                     self.reads += 1;
