@@ -44,6 +44,11 @@ pub struct TaskChange {
 pub trait Observer: Send + Sync + 'static {
     /// A change.
     fn observe(&self, change: &TaskChange);
+
+    /// A change that nobody else needs any more, for those who would copy it.
+    fn keep(&self, change: TaskChange) {
+        self.observe(&change);
+    }
 }
 
 /// The changes of one namespace.
@@ -152,11 +157,16 @@ impl Announcer {
             progress: task.state.progress.as_deref().cloned(),
             at: task.state.updated_at,
         };
-        for observer in &self.observers {
-            observer.observe(&change);
+        let Some((last, others)) = self.observers.split_last() else {
+            // Nobody listening is as good as somebody who heard it.
+            let _ = self.changes.send(change);
+            return;
+        };
+        others.iter().for_each(|observer| observer.observe(&change));
+        if self.changes.receiver_count() > 0 {
+            let _ = self.changes.send(change.clone());
         }
-        // Nobody listening is as good as somebody who heard it.
-        let _ = self.changes.send(change);
+        last.keep(change);
     }
 }
 

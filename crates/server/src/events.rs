@@ -113,16 +113,23 @@ impl Events {
 
 impl Observer for Events {
     fn observe(&self, change: &TaskChange) {
+        self.keep(change.clone());
+    }
+
+    fn keep(&self, change: TaskChange) {
         if let Some(count) = change.event.and_then(|event| self.counts.get(event as usize)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         let mut ring = self.ring();
-        if ring.changes.len() == limits::CHANGES_KEPT {
-            ring.changes.pop_front();
+        let gone = if ring.changes.len() == limits::CHANGES_KEPT {
             ring.first += 1;
-        }
-        ring.changes.push_back(change.clone());
+            ring.changes.pop_front()
+        } else {
+            None
+        };
+        ring.changes.push_back(change);
         drop(ring);
+        drop(gone);
         self.chime.ring();
     }
 }

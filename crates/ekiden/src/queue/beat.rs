@@ -10,7 +10,7 @@ use ekiden_core::record::{Record, Versioned};
 use ekiden_core::runner::Runner;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_store::{Answer, PlanError, StoreExt};
-use hashbrown::HashMap;
+use hashbrown::{Equivalent, HashMap};
 
 use super::{StoreQueue, locked};
 use crate::error::Result;
@@ -29,7 +29,22 @@ pub(super) struct LastBeat {
 /// The record that the last beat of each runner left behind.
 pub(super) type Beaten = HashMap<(Namespace, RunnerId), Versioned>;
 
+/// A runner by its names, which need not be copied to look it up.
+#[derive(Hash)]
+struct Named<'a>(&'a Namespace, &'a RunnerId);
+
+impl Equivalent<(Namespace, RunnerId)> for Named<'_> {
+    fn equivalent(&self, (namespace, runner): &(Namespace, RunnerId)) -> bool {
+        self.1 == runner && self.0 == namespace
+    }
+}
+
 impl StoreQueue {
+    /// The last acknowledged beat of a runner through this queue.
+    pub(super) fn last_beat(&self, namespace: &Namespace, runner: &RunnerId) -> Option<LastBeat> {
+        locked(&self.beats).get(&Named(namespace, runner)).copied()
+    }
+
     pub(super) async fn note_beat(&self, runner: Runner) -> Result<()> {
         // A beat that does not get through in time is followed by the next one; only the latest moment counts.
         let id = (runner.namespace.clone(), runner.id.clone());

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use ekiden_core::claim::Claim;
 use ekiden_core::dependency;
 use ekiden_core::event::Event;
-use ekiden_core::id::{Namespace, OpId};
+use ekiden_core::id::{Namespace, OpId, PoolName};
 use ekiden_core::key::Key;
 use ekiden_core::limits;
 use ekiden_core::order::Rank;
 use ekiden_core::plan::{self, AddParents, Enqueue, Happen, View};
 use ekiden_core::pool::{Policy, PoolSettings, Profile};
 use ekiden_core::reason::{ReasonCode, Refusal};
-use ekiden_core::record::Versioned;
 use ekiden_core::task::Spec;
 use ekiden_core::time::Timestamp;
 use ekiden_core::transition::Start;
@@ -75,9 +74,8 @@ impl StoreQueue {
     async fn hand_over(&self, id: OpId, plan: &Enqueue, guest: Guest, now: Timestamp) -> Result<Enqueued> {
         let Guest { standing, claim } = guest;
         let (first, claimed) = self.store().run_seen_and_claim(plan, id, now, nothing_there(plan), claim).await;
-        let taken = claimed.as_ref().map_or(&[][..], |claimed| &claimed.tasks);
         let enqueued = match first {
-            Ok(enqueued) => Ok(self.handed_in(&enqueued, taken)),
+            Ok(enqueued) => Ok(self.handed_in(&enqueued, &names_of(claimed.as_ref().ok()))),
             Err(PlanError::Store(error)) if error.retryable => self.hand_in_again(id, plan, error.into()).await,
             Err(error) => Err(error.into()),
         };
@@ -128,10 +126,13 @@ impl StoreQueue {
         let mut plans = Vec::with_capacity(tasks.len());
         let mut views = Vec::with_capacity(tasks.len());
         let mut later = Vec::new();
+        let mut last = None;
         for (at, task) in tasks.into_iter().enumerate() {
-            let known = self.settings(&task.task.namespace, &task.pool).await;
-            let admitted = self.admit(&task.task.namespace, &task.envelope.task_type).await;
-            match admitted.and(known).and_then(|known| self.prepare(task, &known, now)) {
+            let known = match self.known_of(&task, &mut last).await {
+                Ok(known) => self.admit(&task.task.namespace, &task.envelope.task_type).await.map(|()| known),
+                Err(error) => Err(error),
+            };
+            match known.and_then(|known| self.prepare(task, &known, now)) {
                 Ok(many) if many.has_many_parents() => {
                     later.push((at, many));
                     answers.push(None);
@@ -149,8 +150,7 @@ impl StoreQueue {
         let (standing, claim) = guest.map(|guest| (guest.standing, guest.claim)).unzip();
         let (outcomes, claimed) = self.store().run_all_and_claim(&plans, views, claim, now).await;
         let outcomes = self.persist_all(&plans, outcomes, now).await;
-        let taken =
-            claimed.as_ref().and_then(|claimed| claimed.as_ref().ok()).map_or(&[][..], |claimed| &claimed.tasks);
+        let taken = names_of(claimed.as_ref().and_then(|claimed| claimed.as_ref().ok()));
         for ((place, (id, plan)), outcome) in places.into_iter().zip(plans).zip(outcomes) {
             // Its parents may have been handed in by this very request, after it looked for them.
             if outcome.as_ref().is_err_and(|error| error.code() == ReasonCode::DependencyUnknown) {
@@ -158,7 +158,7 @@ impl StoreQueue {
                 continue;
             }
             if let Some(slot) = answers.get_mut(place) {
-                *slot = Some(outcome.map(|enqueued| self.handed_in(&enqueued, taken)));
+                *slot = Some(outcome.map(|enqueued| self.handed_in(&enqueued, &taken)));
             }
         }
         if let (Some(standing), Some(claimed)) = (standing, claimed) {
@@ -179,11 +179,25 @@ impl StoreQueue {
         answers.into_iter().flatten().collect()
     }
 
-    /// `taken` are tasks that a claim took right behind them: for those nobody has to be woken.
-    fn handed_in(&self, enqueued: &plan::Enqueued, taken: &[Versioned]) -> Enqueued {
+    /// What is known of the pool of a task. Tasks that are handed in together mostly go to one pool, which is looked at once.
+    async fn known_of(&self, task: &NewTask, last: &mut Option<(Namespace, PoolName, Known)>) -> Result<Known> {
+        match last {
+            Some((namespace, pool, known)) if *namespace == task.task.namespace && *pool == task.pool => {
+                Ok(known.clone())
+            }
+            _ => {
+                let known = self.settings(&task.task.namespace, &task.pool).await?;
+                *last = Some((task.task.namespace.clone(), task.pool.clone(), known.clone()));
+                Ok(known)
+            }
+        }
+    }
+
+    /// `taken` are the names of tasks that a claim took right behind them, in order: for those nobody has to be woken.
+    fn handed_in(&self, enqueued: &plan::Enqueued, taken: &[&str]) -> Enqueued {
         match enqueued {
             plan::Enqueued::New(task) => {
-                if taken.iter().any(|taken| *taken.key.name == *task.id().as_str()) {
+                if taken.binary_search(&task.id().as_str()).is_ok() {
                     self.announcer.tell(task);
                 } else {
                     self.announce(task);
@@ -194,7 +208,7 @@ impl StoreQueue {
         }
     }
 
-    fn prepare(&self, task: NewTask, known: &(Arc<PoolSettings>, Source), now: Timestamp) -> Result<Prepared> {
+    fn prepare(&self, task: NewTask, known: &Known, now: Timestamp) -> Result<Prepared> {
         let (start, idempotency, parents) = (task.start, task.idempotency.clone(), task.parents.clone());
         let id = task.op.unwrap_or_else(|| self.op_id_at(now));
         let spec = Arc::new(self.spec(task, known, now)?);
@@ -202,12 +216,7 @@ impl StoreQueue {
     }
 
     /// What a task is, given what is known of its pool.
-    pub(super) fn spec(
-        &self,
-        task: NewTask,
-        (settings, source): &(Arc<PoolSettings>, Source),
-        now: Timestamp,
-    ) -> Result<Spec> {
+    pub(super) fn spec(&self, task: NewTask, (settings, source): &Known, now: Timestamp) -> Result<Spec> {
         let policy = match source {
             Source::Set => settings.policy.clone(),
             Source::Default => self.default_policy(settings, &task),
@@ -309,6 +318,9 @@ impl StoreQueue {
     }
 }
 
+/// The settings of a pool, and whose word they are.
+type Known = (Arc<PoolSettings>, Source);
+
 /// A task to write, and the id of the commit that does.
 struct Prepared {
     id: OpId,
@@ -326,6 +338,14 @@ impl Prepared {
 struct Guest {
     standing: Standing,
     claim: Claim,
+}
+
+/// The names of the tasks that a claim took, sorted.
+fn names_of(claimed: Option<&Claimed>) -> Vec<&str> {
+    let tasks = claimed.map_or(&[][..], |claimed| &claimed.tasks);
+    let mut names: Vec<&str> = tasks.iter().map(|taken| &*taken.key.name).collect();
+    names.sort_unstable();
+    names
 }
 
 /// An id is new unless somebody repeats a request, and then the conflict shows what is there.

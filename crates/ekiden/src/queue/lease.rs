@@ -19,7 +19,7 @@ use ekiden_core::task::{Phase, Progress, Task};
 use ekiden_core::time::Millis;
 use ekiden_store::{Alone, Claimed, PlanError, RecordQuery, StoreError, StoreExt, TaskQuery};
 
-use super::{StoreQueue, locked};
+use super::StoreQueue;
 use crate::error::{Error, Result};
 use crate::port::{Ask, LeaseRef, Leased, Settled, SettledAndLeased, Settlement, TaskRef, Verdict};
 
@@ -79,7 +79,7 @@ impl StoreQueue {
     /// Whether a runner's beat went through this queue within half its lease: nobody can have given it up since, and what it
     /// claims now it keeps for a while.
     fn has_just_beaten(&self, namespace: &Namespace, runner: &RunnerId) -> bool {
-        let beat = locked(&self.beats).get(&(namespace.clone(), runner.clone())).copied();
+        let beat = self.last_beat(namespace, runner);
         beat.is_some_and(|beat| self.clock.monotonic().saturating_sub(beat.at) < beat.lease.as_duration() / 2)
     }
 

@@ -117,7 +117,7 @@ impl StoreQueue {
 
     /// When this very record was written, if the beat that wrote it went through this queue.
     fn beaten_at(&self, runner: &Runner) -> Option<Duration> {
-        let beat = locked(&self.beats).get(&(runner.namespace.clone(), runner.id.clone())).copied()?;
+        let beat = self.last_beat(&runner.namespace, &runner.id)?;
         (beat.told == runner.last_heartbeat).then_some(beat.at)
     }
 
@@ -148,7 +148,7 @@ impl StoreQueue {
 
     /// A runner whose beats pass through this process is alive, whatever the wall clock says: it may have jumped.
     fn beats_here(&self, runner: &Runner) -> bool {
-        let beat = locked(&self.beats).get(&(runner.namespace.clone(), runner.id.clone())).copied();
+        let beat = self.last_beat(&runner.namespace, &runner.id);
         let Some(beat) = beat else { return false };
         self.clock.monotonic().saturating_sub(beat.at) < runner.lease.as_duration()
     }
