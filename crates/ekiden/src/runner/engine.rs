@@ -55,6 +55,8 @@ pub(super) struct Engine {
     known: Option<Timestamp>,
     /// Whether the last claim was answered in full.
     more: bool,
+    /// Whether this turn started attempts.
+    started: bool,
     /// Rises with each claim, so that each ask comes first in its turn.
     turn: usize,
     /// Ends to be written.
@@ -85,6 +87,7 @@ impl Engine {
             compare_at: now + pace.lease,
             known: None,
             more: true,
+            started: false,
             turn: 0,
             ends: Vec::new(),
             ended: Ended::default(),
@@ -102,8 +105,9 @@ impl Engine {
         self.client.tools().clock.monotonic()
     }
 
-    /// One turn: whatever is to be done now is done.
-    pub(super) async fn turn(&mut self) {
+    /// One turn: whatever is to be done now is done. Says whether attempts were started.
+    pub(super) async fn turn(&mut self) -> bool {
+        self.started = false;
         let ended = self.hear();
         let looks = self.monotonic() >= self.look_at;
         if looks {
@@ -119,6 +123,7 @@ impl Engine {
             self.compare_at = self.monotonic() + self.pace.lease;
             self.compare().await;
         }
+        self.started
     }
 
     /// When the next turn is worth taking, after this one.
@@ -291,6 +296,7 @@ impl Engine {
                         Err(lease) => self.push_end(*lease, Verdict::Returned),
                     }
                 }
+                self.started |= !attempts.is_empty();
                 attempt::start(&self.handlers, attempts, &self.desk);
                 more
             }

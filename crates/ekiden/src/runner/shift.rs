@@ -335,14 +335,18 @@ impl Seat {
         while !self.stop.gently.is_cancelled() {
             let mut rung = self.bell.ready.heard();
             let mut said = self.words.chime.heard();
-            let wait = {
+            let started = {
                 let mut engine = self.engine.lock().await;
                 if self.stop.gently.is_cancelled() {
                     return;
                 }
-                engine.turn().await;
-                engine.wait()
+                engine.turn().await
             };
+            if started {
+                // What was started goes first: here it is next in line, and what is left to do can wait for it.
+                tokio::task::yield_now().await;
+            }
+            let wait = self.engine.lock().await.wait();
             tokio::select! {
                 biased;
                 () = self.stop.gently.cancelled() => return,
