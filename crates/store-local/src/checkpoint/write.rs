@@ -13,7 +13,7 @@ use redb::{Durability, ReadableTable, Table, WriteTransaction};
 use super::keys::{self, List};
 use super::places::{Listing, Moves};
 use super::{CARDS, COUNTS, Changed, Changes, Checkpoint, FORMAT, LOG, META, OTHERS, PAYLOADS, PLACES, TASKS, guarded};
-use crate::codec::{self, Card, PAYLOAD_INLINE_MAX, put_body, put_card, read_card, seal, seal_record, unseal};
+use crate::codec::{self, Card, PAYLOAD_INLINE_MAX, Pen, put_body, put_card, read_card, seal, seal_record, unseal};
 
 impl Checkpoint {
     /// Makes the changes durable: the checkpoint then has everything up to this batch of the log.
@@ -44,6 +44,7 @@ impl Checkpoint {
             payloads: transaction.open_table(PAYLOADS)?,
             moves: Moves::default(),
             counts: HashMap::new(),
+            pen: Pen::default(),
         };
         // In the order of the keys neighbours share pages.
         let mut sorted: Vec<_> = changes.iter().collect();
@@ -93,6 +94,7 @@ struct Pages<'t> {
     moves: Moves,
     /// By how much each count of resting tasks changes.
     counts: HashMap<Vec<u8>, i64>,
+    pen: Pen,
 }
 
 impl Pages<'_> {
@@ -102,7 +104,7 @@ impl Pages<'_> {
         let card = Card { created_at: task.spec.created_at, stamp, index, names: Names::of(task) };
         let value = seal_record(&bytes, |into| {
             put_card(&card, into);
-            put_body(task, into)
+            put_body(task, &mut self.pen, into)
         });
         let old = self.tasks.insert(bytes.as_slice(), value.as_slice())?.and_then(|old| card_of(&bytes, old.value()));
         let rests = card.index.is_at_rest();
