@@ -8,6 +8,7 @@ mod load;
 mod migrate;
 mod places;
 mod snapshot;
+mod sorted;
 mod verify;
 mod write;
 
@@ -28,6 +29,7 @@ use crate::error;
 
 pub(crate) use load::Loaded;
 pub(crate) use snapshot::Snapshot;
+pub(crate) use sorted::{Row, sorted};
 
 /// Every task: card and body, sealed.
 const TASKS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("tasks");
@@ -150,7 +152,7 @@ fn make(disk: &Arc<dyn Disk>, folder: &Path, path: &Path) -> Result<(), StoreErr
         cache_bytes: 0,
         database: RwLock::new(Some(Arc::new(database))),
     };
-    new.write(&Changes::new(), 0, 0)?;
+    new.write(&[], 0, 0)?;
     new.close();
     let file = disk.open(&draft, How::Existing).map_err(|source| error::io(&draft, source))?;
     file.sync_data().map_err(|source| error::io(&draft, source))?;

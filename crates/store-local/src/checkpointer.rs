@@ -9,9 +9,8 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::reason::ReasonCode;
 use ekiden_store::StoreError;
 
-use crate::checkpoint::Changed;
+use crate::checkpoint::{Changed, Row, sorted};
 use crate::committer::with_source;
-use crate::desk::Frozen;
 use crate::reserve;
 use crate::shared::Shared;
 
@@ -98,10 +97,11 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
     }
     let Some(frozen) = frozen else {
         let visitors = shared.desk().take_visitors();
-        leave(shared, visitors);
+        leave(shared, &visited(&visitors));
         return Ok(());
     };
-    shared.checkpoint.write(&frozen.changes, frozen.sequence, frozen.revision)?;
+    let rows = sorted(&frozen.changes);
+    shared.checkpoint.write(&rows, frozen.sequence, frozen.revision)?;
     shared.is_checkpoint_full.store(false, Ordering::Relaxed);
     let visitors = {
         let mut desk = shared.desk();
@@ -110,8 +110,8 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
     };
     shared.room.notify_waiters();
     shared.log().release(frozen.sequence);
-    leave(shared, written(&frozen));
-    leave(shared, visitors);
+    leave(shared, &written(&rows));
+    leave(shared, &visited(&visitors));
     if let Some(written) = Arc::into_inner(frozen.changes) {
         // Not under the lock.
         let left = shared.desk().leave_behind(written);
@@ -120,27 +120,39 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The tasks that were written, youngest first: what is oldest will be claimed first, and stays in memory if it can.
-fn written(frozen: &Frozen) -> Vec<(Key, u64)> {
-    let tasks = frozen.changes.iter().filter_map(|(key, changed)| match changed {
-        Changed::Put { stamp, .. } if key.kind == RecordKind::Task => Some((key.clone(), stamp.revision)),
+/// A task and the revision that it had.
+type Seen<'a> = (&'a Key, u64);
+
+/// The tasks that were written, in the order of their ids.
+fn written<'a>(rows: &[Row<'a>]) -> Vec<Seen<'a>> {
+    let tasks = rows.iter().filter_map(|row| match row.changed {
+        Changed::Put { stamp, .. } if row.key.kind == RecordKind::Task => Some((row.key, stamp.revision)),
         Changed::Put { .. } | Changed::Gone { .. } => None,
     });
-    let mut tasks: Vec<_> = tasks.collect();
-    tasks.sort_unstable_by(|one, other| other.cmp(one));
-    tasks
+    tasks.collect()
 }
 
-/// Tasks that rest leave memory, and bodies too when there are too many.
-fn leave(shared: &Shared, tasks: Vec<(Key, u64)>) {
+fn visited(visitors: &[(Key, u64)]) -> Vec<Seen<'_>> {
+    visitors.iter().map(|(key, revision)| (key, *revision)).collect()
+}
+
+/// Tasks that rest leave memory, and bodies too when there are too many. The oldest rest first, as lists are quick at their head.
+fn leave(shared: &Shared, tasks: &[Seen<'_>]) {
+    let mut awake = Vec::new();
     for some in tasks.chunks(LEAVE_AT_ONCE) {
         let mut desk = shared.desk();
         desk.generation += 1;
-        let too_many = desk.shelf.bytes_here() > shared.options.memory_bytes;
-        for (key, revision) in some {
-            if !desk.shelf.let_rest(key, *revision) && too_many {
-                desk.shelf.put_away(key, *revision);
-            }
+        awake.extend(some.iter().filter(|(key, revision)| !desk.shelf.let_rest(key, *revision)));
+    }
+    // Of bodies the youngest go first: what is oldest will be claimed first, and stays in memory if it can.
+    for some in awake.rchunks(LEAVE_AT_ONCE) {
+        let mut desk = shared.desk();
+        if desk.shelf.bytes_here() <= shared.options.memory_bytes {
+            return;
+        }
+        desk.generation += 1;
+        for (key, revision) in some.iter().rev() {
+            desk.shelf.put_away(key, *revision);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod card;
 mod change;
+mod direct;
 mod numbered;
 mod reader;
 #[cfg(test)]
@@ -18,13 +19,13 @@ use ekiden_core::key::RecordKind;
 use ekiden_core::newer::{self, Versions};
 use ekiden_core::record::Record;
 use ekiden_core::task::{Spec, State, Task};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use numbered::{put_named, put_numbered};
+use numbered::put_named;
 
 pub(crate) use card::{Card, put_card, read_card};
 pub(crate) use change::{Change, ChangeReader, write_delete, write_put};
+pub(crate) use direct::Pen;
 pub(crate) use reader::{Reader, put_stamp};
 
 /// The version that this program writes into every record, and the lowest that it lets write one of its records. A record with
@@ -67,12 +68,6 @@ pub(crate) fn read_value<T: DeserializeOwned>(bytes: &[u8], versions: Versions) 
     read.map_err(Unreadable::Content)
 }
 
-/// Appends a length and a part of a task, and says which versions what was appended has.
-#[must_use]
-pub(crate) fn put_sized<T: Serialize>(value: &T, into: &mut Vec<u8>) -> Versions {
-    sized(into, |into| put_numbered(value, into))
-}
-
 /// Appends a length and what is put.
 fn sized<T>(into: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let at = into.len();
@@ -87,9 +82,9 @@ fn sized<T>(into: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 
 /// The body of a task: state, spec, and the payload if it is small.
 #[must_use]
-pub(crate) fn put_body(task: &Task, into: &mut Vec<u8>) -> Versions {
-    let state = put_sized(&task.state, into);
-    let spec = put_sized(task.spec.as_ref(), into);
+pub(crate) fn put_body(task: &Task, pen: &mut Pen, into: &mut Vec<u8>) -> Versions {
+    let state = sized(into, |into| pen.state(&task.state, into));
+    let spec = sized(into, |into| pen.spec(&task.spec, into));
     let payload = &task.spec.envelope.payload;
     let inline = payload.len() <= PAYLOAD_INLINE_MAX;
     into.push(u8::from(inline));

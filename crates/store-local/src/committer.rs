@@ -8,6 +8,7 @@ use std::time::Duration;
 use ekiden_store::StoreError;
 use tokio::sync::oneshot;
 
+use crate::codec::Pen;
 use crate::desk::{Batch, send};
 use crate::log::LogError;
 use crate::shared::Shared;
@@ -25,11 +26,11 @@ const BUFFER_KEPT_MAX: usize = 4 << 20;
 /// Runs until the store is closed and everything is written, or until a write fails.
 pub(crate) fn run(shared: &Shared) {
     let mut served = 0;
-    let mut bytes = Vec::new();
+    let (mut pen, mut bytes) = (Pen::default(), Vec::new());
     loop {
         gather(shared, served);
         let Some(batch) = next_batch(shared) else { return };
-        let Some(told) = write(shared, batch, &mut bytes) else { return };
+        let Some(told) = write(shared, batch, &mut pen, &mut bytes) else { return };
         served = told;
         bytes.clear();
         bytes.shrink_to(BUFFER_KEPT_MAX);
@@ -64,9 +65,9 @@ fn next_batch(shared: &Shared) -> Option<Batch> {
 }
 
 /// Writes a batch and tells everybody; how many, or `None` if it failed.
-fn write(shared: &Shared, mut batch: Batch, bytes: &mut Vec<u8>) -> Option<usize> {
+fn write(shared: &Shared, mut batch: Batch, pen: &mut Pen, bytes: &mut Vec<u8>) -> Option<usize> {
     for note in batch.notes.drain(..) {
-        note.write(bytes);
+        note.write(pen, bytes);
     }
     match append(shared, bytes, batch.sequence) {
         Ok(()) => {

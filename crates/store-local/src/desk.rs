@@ -13,6 +13,7 @@ use ekiden_core::task::Task;
 use ekiden_store::shelf::{Look, Put, Scribe, Shelf, Stamp};
 use ekiden_store::{Happened, Hint, Op, Outcome, StoreError};
 use hashbrown::HashMap;
+use hashbrown::hash_map::EntryRef;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::Options;
@@ -388,8 +389,15 @@ impl Desk {
 /// About how many bytes a change takes in memory and will take in the checkpoint.
 fn bytes_of(changed: &Changed) -> usize {
     match changed {
-        Changed::Put { record: Record::Task(task), .. } => 1_024 + task.spec.envelope.payload.len(),
-        Changed::Put { .. } | Changed::Gone { .. } => 256,
+        Changed::Put { record, .. } => bytes_of_record(record),
+        Changed::Gone { .. } => 256,
+    }
+}
+
+fn bytes_of_record(record: &Record) -> usize {
+    match record {
+        Record::Task(task) => 1_024 + task.spec.envelope.payload.len(),
+        _ => 256,
     }
 }
 
@@ -418,14 +426,20 @@ impl Journal<'_> {
         *newest = bits.max(*newest);
     }
 
-    fn note(&mut self, key: &Key, changed: Changed) {
-        *self.changes_bytes += bytes_of(&changed);
-        match self.changes.get_mut(key) {
-            Some(old) => {
+    /// Notes what became of a record, which may depend on what was noted before.
+    fn note(&mut self, key: &Key, changed: impl FnOnce(Option<&Changed>) -> Changed) {
+        match self.changes.entry_ref(key) {
+            EntryRef::Occupied(mut old) => {
+                let old = old.get_mut();
                 *self.changes_bytes -= bytes_of(old);
-                *old = changed;
+                *old = changed(Some(old));
+                *self.changes_bytes += bytes_of(old);
             }
-            None => drop(self.changes.insert(key.clone(), changed)),
+            EntryRef::Vacant(place) => {
+                let changed = changed(None);
+                *self.changes_bytes += bytes_of(&changed);
+                place.insert(changed);
+            }
         }
     }
 }
@@ -433,14 +447,19 @@ impl Journal<'_> {
 impl Scribe for Journal<'_> {
     fn put(&mut self, put: Put<'_>) {
         self.batch.revision = put.stamp.revision;
-        // The checkpoint needs a spec that it has not seen, even if it came with an earlier change.
-        let unseen = |changes: &Changes| matches!(changes.get(put.key), Some(Changed::Put { spec: true, .. }));
-        let spec = !put.same_spec || unseen(self.changes) || self.writing.is_some_and(unseen);
-        let changed = Changed::Put { record: put.record.clone(), stamp: put.stamp, spec };
-        self.batch.bytes += bytes_of(&changed);
+        self.batch.bytes += bytes_of_record(put.record);
         self.batch.notes.push(Note::of(&put));
-        self.note(put.key, changed);
-        self.rise(put.key);
+        // The checkpoint needs a spec that it has not seen, even if it came with an earlier change.
+        let unseen = |changed: Option<&Changed>| matches!(changed, Some(Changed::Put { spec: true, .. }));
+        let writing = self.writing;
+        self.note(put.key, |before| {
+            let spec = !put.same_spec || unseen(before) || unseen(writing.and_then(|changes| changes.get(put.key)));
+            Changed::Put { record: put.record.clone(), stamp: put.stamp, spec }
+        });
+        // A task that was there before has risen already.
+        if !put.same_spec {
+            self.rise(put.key);
+        }
         if put.ready {
             self.hint(|| Hint::Ready(put.key.namespace.clone()));
         }
@@ -450,7 +469,7 @@ impl Scribe for Journal<'_> {
     fn deleted(&mut self, key: &Key, revision: u64) {
         self.batch.notes.push(Note::Deleted { key: key.clone(), revision });
         self.batch.revision = revision;
-        self.note(key, Changed::Gone { revision });
+        self.note(key, |_| Changed::Gone { revision });
         self.hint(|| Hint::Changed(key.clone()));
     }
 

@@ -5,7 +5,7 @@ use ekiden_core::key::Key;
 use ekiden_core::record::Record;
 use ekiden_store::shelf::{Put, Stamp};
 
-use crate::codec::{write_delete, write_put};
+use crate::codec::{Pen, write_delete, write_put};
 
 /// A change on its way to the log.
 pub(crate) enum Note {
@@ -29,10 +29,10 @@ impl Note {
     }
 
     /// Appends its bytes.
-    pub(crate) fn write(&self, into: &mut Vec<u8>) {
+    pub(crate) fn write(&self, pen: &mut Pen, into: &mut Vec<u8>) {
         match self {
             Self::Put { key, record, stamp, same_spec } => {
-                write_put(&Put { key, record, stamp: *stamp, same_spec: *same_spec, ready: false }, into);
+                write_put(&Put { key, record, stamp: *stamp, same_spec: *same_spec, ready: false }, pen, into);
             }
             Self::Deleted { key, revision } => write_delete(key, *revision, into),
         }

@@ -92,13 +92,12 @@ pub(crate) fn other(key: &Key) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn count(namespace: &Namespace, pool: &str, phase: Phase) -> Vec<u8> {
-    let mut bytes = namespace.as_str().as_bytes().to_vec();
-    bytes.push(END);
-    bytes.extend_from_slice(pool.as_bytes());
-    bytes.push(END);
-    bytes.push(phase as u8);
-    bytes
+pub(crate) fn write_count(namespace: &Namespace, pool: &str, phase: Phase, key: &mut Vec<u8>) {
+    key.extend_from_slice(namespace.as_str().as_bytes());
+    key.push(END);
+    key.extend_from_slice(pool.as_bytes());
+    key.push(END);
+    key.push(phase as u8);
 }
 
 /// The texts of a key: everything up to a zero byte, and what is behind it.

@@ -10,9 +10,7 @@ use ekiden_core::task::{Spec, State};
 use ekiden_store::shelf::{Put, Stamp};
 
 use super::reader::{put_stamp, put_text};
-use super::{
-    OURS, Reader, Unreadable, kind_of, may_write, number_of, put_other, put_sized, read_other, read_value, sized,
-};
+use super::{OURS, Pen, Reader, Unreadable, kind_of, may_write, number_of, put_other, read_other, read_value, sized};
 
 /// What became of a record.
 #[derive(Debug)]
@@ -44,7 +42,7 @@ pub(crate) fn write_delete(key: &Key, revision: u64, into: &mut Vec<u8>) {
     into.extend_from_slice(&revision.to_le_bytes());
 }
 
-pub(crate) fn write_put(put: &Put<'_>, into: &mut Vec<u8>) {
+pub(crate) fn write_put(put: &Put<'_>, pen: &mut Pen, into: &mut Vec<u8>) {
     let at = into.len();
     let begin = |what: u8, into: &mut Vec<u8>| {
         into.extend_from_slice(&[what, 0, 0]);
@@ -54,12 +52,12 @@ pub(crate) fn write_put(put: &Put<'_>, into: &mut Vec<u8>) {
     let versions = match put.record {
         Record::Task(task) if put.same_spec => {
             begin(STATE, into);
-            put_sized(&task.state, into)
+            sized(into, |into| pen.state(&task.state, into))
         }
         Record::Task(task) => {
             begin(TASK, into);
-            let state = put_sized(&task.state, into);
-            let spec = put_sized(task.spec.as_ref(), into);
+            let state = sized(into, |into| pen.state(&task.state, into));
+            let spec = sized(into, |into| pen.spec(&task.spec, into));
             let payload = &task.spec.envelope.payload;
             into.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
             into.extend_from_slice(payload);

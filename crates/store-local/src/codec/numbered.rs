@@ -89,7 +89,7 @@ fn count(items: usize) -> Result<u32, Unwritable> {
 
 /// A number, in as few bytes as it needs.
 #[inline]
-fn put_uint(into: &mut Vec<u8>, value: u64) {
+pub(super) fn put_uint(into: &mut Vec<u8>, value: u64) {
     let [a, b, c, d, e, f, g, h] = value.to_be_bytes();
     match value {
         0..0x80 => into.push(h),
@@ -102,7 +102,7 @@ fn put_uint(into: &mut Vec<u8>, value: u64) {
 
 /// A text with its length.
 #[inline]
-fn put_str(into: &mut Vec<u8>, text: &str) -> Written {
+pub(super) fn put_str(into: &mut Vec<u8>, text: &str) -> Written {
     match u8::try_from(text.len()) {
         Ok(length @ 0..0x20) => into.push(0xa0 | length),
         Ok(length) => into.extend_from_slice(&[0xd9, length]),
@@ -114,7 +114,7 @@ fn put_str(into: &mut Vec<u8>, text: &str) -> Written {
 
 /// How many entries a map has, or how many items a list.
 #[inline]
-fn put_len(into: &mut Vec<u8>, items: usize, list: List) -> Written {
+pub(super) fn put_len(into: &mut Vec<u8>, items: usize, list: List) -> Written {
     match (u8::try_from(items), list) {
         (Ok(items @ 0..0x10), List::Map) => into.push(0x80 | items),
         (Ok(items @ 0..0x10), List::Array) => into.push(0x90 | items),
@@ -124,8 +124,9 @@ fn put_len(into: &mut Vec<u8>, items: usize, list: List) -> Written {
     Ok(())
 }
 
+/// What is counted.
 #[derive(Clone, Copy)]
-enum List {
+pub(super) enum List {
     Map,
     Array,
 }

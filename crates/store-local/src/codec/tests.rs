@@ -2,6 +2,7 @@
 //! has files of its own. `EKIDEN_BLESS=1` writes files that are missing.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
+mod direct;
 mod newer;
 
 use std::path::PathBuf;
@@ -100,7 +101,7 @@ fn sealed(task: &Arc<Task>) -> Vec<u8> {
     let card = Card { created_at: NOON, stamp: stamp(), index, names: Names::of(task) };
     seal_record(b"key", |into| {
         put_card(&card, into);
-        put_body(task, into)
+        put_body(task, &mut Pen::default(), into)
     })
 }
 
@@ -108,10 +109,10 @@ fn batch(task: &Arc<Task>) -> Vec<u8> {
     let record = Record::Task(task.clone());
     let mut bytes = Vec::new();
     for same_spec in [false, true] {
-        write_put(&put(&key(), &record, same_spec), &mut bytes);
+        write_put(&put(&key(), &record, same_spec), &mut Pen::default(), &mut bytes);
     }
     let counter = Key::running(&key().namespace, &PoolName::new("work").unwrap());
-    write_put(&put(&counter, &Record::Counter(3), false), &mut bytes);
+    write_put(&put(&counter, &Record::Counter(3), false), &mut Pen::default(), &mut bytes);
     write_delete(&counter, 9, &mut bytes);
     bytes
 }
@@ -181,7 +182,7 @@ fn the_latest_fixtures_are_what_is_written_today() {
 #[test]
 fn fields_are_numbers_on_disk() {
     let mut bytes = Vec::new();
-    assert_eq!(put_numbered(&running().state, &mut bytes), OURS);
+    assert_eq!(Pen::default().state(&running().state, &mut bytes), OURS);
     let mut named = Vec::new();
     rmp_serde::encode::write_named(&mut named, &running().state).unwrap();
     assert!(bytes.len() * 2 < named.len(), "{} of {} bytes", bytes.len(), named.len());

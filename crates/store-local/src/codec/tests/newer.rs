@@ -111,9 +111,9 @@ fn said_of_others() -> Vec<(Key, Record)> {
 
 fn newer_batch() -> Vec<u8> {
     let mut bytes = Vec::new();
-    write_put(&put(&key(), &Record::Task(said_of_task()), false), &mut bytes);
+    write_put(&put(&key(), &Record::Task(said_of_task()), false), &mut Pen::default(), &mut bytes);
     for (key, record) in said_of_others() {
-        write_put(&put(&key, &record, false), &mut bytes);
+        write_put(&put(&key, &record, false), &mut Pen::default(), &mut bytes);
     }
     bytes
 }
@@ -139,7 +139,7 @@ fn whatever_a_newer_version_added_is_read_and_written_as_it_was() {
 #[test]
 fn fields_that_are_not_known_stand_among_the_others() {
     let mut bytes = Vec::new();
-    assert_eq!(put_numbered(&said_of_task().state, &mut bytes), NEWER, "and their version goes with them");
+    assert_eq!(Pen::default().state(&said_of_task().state, &mut bytes), NEWER, "and their version goes with them");
     let Value::Map(entries) = rmp_serde::from_slice(&bytes).unwrap() else { panic!("no map") };
     let known = entries.iter().filter(|(key, _)| matches!(key, Value::Unsigned(0..24))).count();
     assert_eq!(entries.len(), known + 2);
@@ -199,7 +199,7 @@ fn records_that_are_no_tasks_have_the_names_of_their_fields() {
 #[test]
 fn a_change_that_only_newer_versions_may_write_is_refused() {
     let mut now = Vec::new();
-    write_put(&put(&key(), &Record::Task(running()), false), &mut now);
+    write_put(&put(&key(), &Record::Task(running()), false), &mut Pen::default(), &mut now);
     now[1..3].copy_from_slice(&[NEWER.version, NEWER.version]);
     let bytes = fixture("batch.newer-only.bin", &now);
     let read: Vec<_> = ChangeReader::new(&bytes).collect();
