@@ -184,6 +184,7 @@ impl<'a> Scan<'a> {
     fn string(&mut self) -> Option<&'a str> {
         self.expect(b'"')?;
         let rest = self.rest()?;
+        // Names and ids are short: one byte after the other takes fewer instructions than a search and a second look.
         let end = rest.bytes().position(|byte| byte < 0x20 || matches!(byte, b'"' | b'\\'))?;
         self.at += end + 1;
         (rest.as_bytes().get(end) == Some(&b'"')).then(|| rest.get(..end))?
