@@ -1,23 +1,26 @@
 //! The way in: accepts connections, up to a maximum, and speaks HTTP/1.1 on each, within limits of size and time.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ekiden_core::reason::{Language, ReasonCode};
 use ekiden_wire::ErrorBody;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioTimer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::front::Front;
+use crate::hush::Hushable;
 use crate::limits;
 use crate::shared::Shared;
-use crate::watched::{Busy, Watched};
+use crate::trodden::Trodden;
+use crate::watched::{Busy, Rest, Watched};
 
 /// What somebody hears for whom there is no connection left: the same shape as every other error.
 fn busy() -> Vec<u8> {
@@ -69,34 +72,48 @@ pub(crate) async fn accept(listener: TcpListener, front: Arc<Front>, shared: &Ar
     connections.wait().await;
 }
 
+/// What the requests of one connection share.
+struct Conversation {
+    front: Arc<Front>,
+    busy: Busy,
+    trodden: Trodden,
+}
+
 async fn converse(stream: TcpStream, front: Arc<Front>, shared: &Arc<Shared>) {
     // Answers are written whole; waiting for more to send would only delay them.
     let _ = stream.set_nodelay(true);
     let busy = Busy::default();
     let stream = Watched::new(stream, busy.clone(), shared.options.headers_within);
+    let mut rest = Rest::new(busy.clone(), shared.options.rests_for);
+    let conversation = Arc::new(Conversation { front, busy, trodden: Trodden::default() });
     let service = service_fn(move |request| {
-        let (front, busy) = (front.clone(), busy.clone());
-        busy.set(true);
+        let conversation = conversation.clone();
+        let answering = conversation.busy.begin();
         async move {
-            let response = front.receive(request).await;
-            busy.set(false);
-            Ok::<_, Infallible>(response)
+            let Conversation { front, trodden, .. } = &*conversation;
+            Ok::<_, Infallible>(front.receive(request, answering, trodden).await)
         }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        // It counts from the end of the request before, so this is the longest rest; headers that stop are seen by the stream.
-        .header_read_timeout(shared.options.rests_for)
-        .max_buf_size(limits::BUFFER_BYTES_MAX)
-        .serve_connection(stream, service);
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = shared.stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    // Without a timer of its own, which it would set with each request.
+    let connection = http1::Builder::new().max_buf_size(limits::BUFFER_BYTES_MAX).serve_connection(stream, service);
+    let (mut connection, mut stop) = (pin!(connection), pin!(shared.stop.cancelled()));
+    let (mut hushable, mut ends) = (Hushable::default(), false);
+    let ended = poll_fn(|context| {
+        let (waker, is_new) = hushable.around(context.waker());
+        let context = &mut Context::from_waker(waker);
+        if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+            return Poll::Ready(ended);
         }
-    };
+        // Who has been told whom to wake needs to be asked no more than whether it has happened.
+        let stops = if is_new { stop.as_mut().poll(context).is_ready() } else { shared.stop.is_cancelled() };
+        if stops && !ends {
+            ends = true;
+            connection.as_mut().graceful_shutdown();
+            return connection.as_mut().poll(context);
+        }
+        rest.poll(context).map(Ok)
+    })
+    .await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
     }

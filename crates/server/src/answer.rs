@@ -1,13 +1,19 @@
 //! Answers: JSON, the status that fits a refusal, and the headers that every answer has.
 
-use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use ekiden::Error;
 use ekiden_core::reason::{Category, Language, ReasonCode};
-use ekiden_wire::ErrorBody;
+use ekiden_wire::{ErrorBody, Text};
+use http_body::{Body, Frame, SizeHint};
 use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::watched::Answering;
 
 /// The name under which a request stands in the log.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("ekiden-request-id");
@@ -15,13 +21,111 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("ekiden-reques
 /// What an answer has to do with pages of other sites.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// 12 headers: what an answer has, and what hyper adds, so that room is made once.
-const HEADERS_USUAL: usize = 12;
+/// 32 headers: a map with room for more, as somebody who sends many leaves it, is not kept for the connection's next requests.
+const HEADERS_KEPT_MAX: usize = 32;
+
+/// What a handler answers. The headers that every answer has come when it leaves.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    content_type: Option<HeaderValue>,
+    further: Vec<(HeaderName, HeaderValue)>,
+    content: Content,
+}
+
+/// What follows the head of an answer.
+pub(crate) enum Content {
+    /// All of it.
+    Whole(Bytes),
+    /// Pieces, as they come.
+    Pieces(mpsc::Receiver<Bytes>),
+}
+
+/// What hyper sends. The request is being answered until this is gone.
+pub(crate) struct Outgoing {
+    content: Content,
+    _answering: Answering,
+}
+
+impl Answer {
+    /// Content with the status 200.
+    pub(crate) fn ok(content_type: HeaderValue, content: Content) -> Self {
+        Self { status: StatusCode::OK, content_type: Some(content_type), further: Vec::new(), content }
+    }
+
+    /// The same with one header more, which replaces what every answer has of its name.
+    pub(crate) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.further.push((name, value));
+        self
+    }
+
+    /// Keeps the head, which says how long the rest would have been, and drops the rest.
+    pub(crate) fn beheaded(self) -> Self {
+        let empty = Content::Whole(Bytes::new());
+        match self.content {
+            Content::Whole(bytes) => {
+                let length = bytes.len().into();
+                Self { content: empty, ..self }.with(header::CONTENT_LENGTH, length)
+            }
+            Content::Pieces(_) => Self { content: empty, ..self },
+        }
+    }
+
+    /// What goes out. The map is the request's: hyper takes it back for the next, so its room is made once for a connection.
+    pub(crate) fn into_response(
+        self,
+        mut headers: HeaderMap,
+        request_id: HeaderValue,
+        answering: Answering,
+    ) -> Response<Outgoing> {
+        if headers.capacity() > HEADERS_KEPT_MAX {
+            headers = HeaderMap::new();
+        }
+        headers.clear();
+        if let Some(content_type) = self.content_type {
+            headers.insert(header::CONTENT_TYPE, content_type);
+        }
+        secure(&mut headers, request_id);
+        for (name, value) in self.further {
+            headers.insert(name, value);
+        }
+        let mut response = Response::new(Outgoing { content: self.content, _answering: answering });
+        *response.status_mut() = self.status;
+        *response.headers_mut() = headers;
+        response
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.content {
+            Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Pieces(pieces) => pieces.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.content, Content::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Pieces(_) => SizeHint::default(),
+        }
+    }
+}
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// JSON with a status.
-pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Result<Response, Error> {
+pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Result<Answer, Error> {
     let mut text = Vec::with_capacity(512);
     serde_json::to_writer(&mut text, value).map_err(|error| {
         tracing::error!(%error, "an answer cannot be written");
@@ -30,38 +134,29 @@ pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Result<Respon
     Ok(typed(status, JSON, text.into()))
 }
 
+/// JSON that was written by hand.
+pub(crate) fn text(status: StatusCode, text: Text) -> Answer {
+    typed(status, JSON, text.into_bytes().into())
+}
+
 /// JSON with the status 200.
-pub(crate) fn ok<T: Serialize>(value: &T) -> Result<Response, Error> {
+pub(crate) fn ok<T: Serialize>(value: &T) -> Result<Answer, Error> {
     json(StatusCode::OK, value)
 }
 
 /// Nothing to say.
-pub(crate) fn nothing() -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
-}
-
-/// Keeps the head of an answer, which says how long the rest would have been, and drops the rest.
-pub(crate) fn behead(response: &mut Response) {
-    let length = http_body::Body::size_hint(response.body()).exact();
-    if let Some(length) = length {
-        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
-    }
-    *response.body_mut() = Body::empty();
+pub(crate) fn nothing() -> Answer {
+    let content = Content::Whole(Bytes::new());
+    Answer { status: StatusCode::NO_CONTENT, content_type: None, further: Vec::new(), content }
 }
 
 /// Bytes of a content type.
-pub(crate) fn typed(status: StatusCode, content_type: HeaderValue, bytes: Bytes) -> Response {
-    let mut response = Response::new(Body::from(bytes));
-    *response.status_mut() = status;
-    response.headers_mut().reserve(HEADERS_USUAL);
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
+pub(crate) fn typed(status: StatusCode, content_type: HeaderValue, bytes: Bytes) -> Answer {
+    Answer { status, ..Answer::ok(content_type, Content::Whole(bytes)) }
 }
 
 /// An error, as its caller reads it.
-pub(crate) fn refused(error: &Error, language: Language, request_id: &str) -> Response {
+pub(crate) fn refused(error: &Error, language: Language, request_id: &str) -> Answer {
     let mut detail = ekiden::wire::detail(error, language);
     detail.request_id = Some(request_id.to_owned());
     if error.code().category() == Category::Store {
@@ -70,14 +165,12 @@ pub(crate) fn refused(error: &Error, language: Language, request_id: &str) -> Re
     }
     let status = status(error.code());
     let body = serde_json::to_vec(&ErrorBody { error: detail }).unwrap_or_default();
-    let mut response = typed(status, JSON, body.into());
-    if status == StatusCode::UNAUTHORIZED {
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    let answer = typed(status, JSON, body.into());
+    match status {
+        StatusCode::UNAUTHORIZED => answer.with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
+        StatusCode::SERVICE_UNAVAILABLE => answer.with(header::RETRY_AFTER, HeaderValue::from_static("1")),
+        _ => answer,
     }
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    response
 }
 
 /// The status that fits a reason.
@@ -107,14 +200,15 @@ pub(crate) const fn status(code: ReasonCode) -> StatusCode {
     }
 }
 
-/// What every answer has, whatever it is: nothing of it is stored, framed, guessed at or used by other sites.
-pub(crate) fn secure(headers: &mut HeaderMap, request_id: HeaderValue) {
+/// What every answer has, whatever it is: nothing of it is stored, framed, guessed at or used by other sites. A page that needs
+/// more than this content policy says so itself, and is as strict for the rest.
+fn secure(headers: &mut HeaderMap, request_id: HeaderValue) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // A page that needs more says so itself, and is as strict for the rest.
-    headers
-        .entry(header::CONTENT_SECURITY_POLICY)
-        .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
+    headers.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
+    );
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(REQUEST_ID, request_id);

@@ -1,20 +1,24 @@
 //! A request as its handler sees it: admitted, with its namespace read and its caller known. Bodies are read here, whole,
 //! within their limit and their time.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderValue, Uri};
 use bytes::{Bytes, BytesMut};
 use ekiden::{Queue, TaskRef};
 use ekiden_core::id::{Namespace, TaskId};
 use ekiden_core::reason::{Language, ReasonCode, Refusal};
-use http_body_util::BodyExt as _;
+use ekiden_wire::Glance;
+use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
 use crate::access::Caller;
 use crate::finish::{Finish, Work, words};
-use crate::limits;
+use crate::hush::hushed;
 use crate::query::{Query, wrong};
 use crate::route::Route;
 use crate::router::Params;
@@ -30,8 +34,10 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// The caller's language.
     pub(crate) language: Language,
-    /// Its headers.
-    pub(crate) headers: HeaderMap,
+    /// Whether its headers say that the body is JSON.
+    pub(crate) is_json: bool,
+    pub(crate) idempotency_key: Option<HeaderValue>,
+    pub(crate) last_event_id: Option<HeaderValue>,
     pub(crate) uri: Uri,
     pub(crate) params: Params,
     pub(crate) namespace: Option<Namespace>,
@@ -85,9 +91,9 @@ impl Call {
         parse(&self.json_bytes().await?)
     }
 
-    /// The body, which is to be JSON. For those who [`parse`] it where nothing is awaited.
+    /// The body, which is to be JSON. For those who [`glance`] at it where nothing is awaited.
     pub(crate) async fn json_bytes(&mut self) -> Result<Bytes, Refusal> {
-        self.must_be("application/json")?;
+        self.must_be_json()?;
         self.bytes().await
     }
 
@@ -97,57 +103,84 @@ impl Call {
         if bytes.is_empty() {
             return Ok(T::default());
         }
-        self.must_be("application/json")?;
+        self.must_be_json()?;
         parse(&bytes)
     }
 
     /// Refuses a body of another media type.
-    fn must_be(&self, media_type: &str) -> Result<(), Refusal> {
-        let given = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let named = given.split(';').next().unwrap_or_default().trim();
-        if named.eq_ignore_ascii_case(media_type) {
+    fn must_be_json(&self) -> Result<(), Refusal> {
+        if self.is_json {
             return Ok(());
         }
-        Err(Refusal::new(ReasonCode::MediaTypeUnsupported).with("expected", media_type))
+        Err(Refusal::new(ReasonCode::MediaTypeUnsupported).with("expected", "application/json"))
     }
 
     /// The body, whole.
     pub(crate) async fn bytes(&mut self) -> Result<Bytes, Refusal> {
+        let within = self.shared.options.body_within;
         let limit = self.route.body_bytes_max();
-        let too_large = || Refusal::new(ReasonCode::BodyTooLarge).with("limit", limit);
         let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let said = http_body::Body::size_hint(body);
-        if said.lower() > limit as u64 {
-            return Err(too_large());
-        }
-        let read = async {
-            // Most bodies come in one piece, which is then used where it is.
-            let mut whole = Bytes::new();
-            let mut pieces = BytesMut::new();
-            while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|_| wrong("body", "it broke off, or is not what its headers say"))?;
-                let Ok(data) = frame.into_data() else { continue };
-                if whole.len() + pieces.len() + data.len() > limit {
-                    return Err(too_large());
-                }
-                if whole.is_empty() && pieces.is_empty() {
-                    whole = data;
-                } else {
-                    pieces.extend_from_slice(&std::mem::take(&mut whole));
-                    pieces.extend_from_slice(&data);
-                }
+        let mut read = pin!(whole(body, limit));
+        // Most bodies are there with their headers, and need no timer.
+        let at_once = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await;
+        match at_once {
+            Poll::Ready(read) => read,
+            Poll::Pending => {
+                let read = tokio::time::timeout(within, read).await;
+                read.unwrap_or_else(|_| Err(Refusal::new(ReasonCode::RequestTimeout)))
             }
-            Ok(if pieces.is_empty() { whole } else { pieces.freeze() })
-        };
-        match tokio::time::timeout(self.shared.options.body_within, read).await {
-            Ok(read) => read,
-            Err(_) => Err(Refusal::new(ReasonCode::RequestTimeout)),
         }
     }
 }
 
+/// A body, within its limit.
+async fn whole(body: &mut Incoming, limit: usize) -> Result<Bytes, Refusal> {
+    let too_large = || Refusal::new(ReasonCode::BodyTooLarge).with("limit", limit);
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    // Most bodies come in one piece, which is then used where it is.
+    let mut whole = Bytes::new();
+    let mut pieces = BytesMut::new();
+    while let Some(frame) = frame(body).await {
+        let frame = frame.map_err(|_| wrong("body", "it broke off, or is not what its headers say"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + pieces.len() + data.len() > limit {
+            return Err(too_large());
+        }
+        if whole.is_empty() && pieces.is_empty() {
+            whole = data;
+        } else {
+            pieces.extend_from_slice(&std::mem::take(&mut whole));
+            pieces.extend_from_slice(&data);
+        }
+    }
+    Ok(if pieces.is_empty() { whole } else { pieces.freeze() })
+}
+
+/// The next part of a body. Taking it wakes the connection to send more, which is this very task: where there is no more, it
+/// is spared that.
+async fn frame(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+    poll_fn(|context| {
+        if body.is_end_stream() {
+            return Poll::Ready(None);
+        }
+        let (polled, has_woken) = hushed(|| Pin::new(&mut *body).poll_frame(context));
+        if has_woken && !body.is_end_stream() {
+            context.waker().wake_by_ref();
+        }
+        polled
+    })
+    .await
+}
+
+/// JSON that came in a body, of a shape that nearly everybody writes in the same way.
+pub(crate) fn glance<T: Glance + DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    std::str::from_utf8(bytes).ok().and_then(T::glance).map_or_else(|| parse(bytes), Ok)
+}
+
 /// JSON that came in a body. Only what is wrong is read a second time, to say where.
-pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(bytes).or_else(|_| {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         let value: T = serde_path_to_error::deserialize(&mut deserializer)
@@ -155,14 +188,4 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         deserializer.end().map_err(|error| wrong(".", error))?;
         Ok(value)
     })
-}
-
-/// How many bytes the headers of a request have.
-pub(crate) fn check_headers(headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
-    let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
-    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if target + bytes > limits::HEADERS_BYTES_MAX {
-        return Err(Refusal::new(ReasonCode::HeadersTooLarge).with("limit", limits::HEADERS_BYTES_MAX));
-    }
-    Ok(())
 }

@@ -4,24 +4,28 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
-use axum::response::Response;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, Request, Response, Uri, header};
 use ekiden::Error;
 use ekiden_core::id::Namespace;
 use ekiden_core::reason::{Language, ReasonCode, Refusal};
 use hyper::body::Incoming;
 
 use crate::access::{Caller, Scope};
-use crate::answer;
-use crate::call::{Call, check_headers};
+use crate::answer::{self, Answer, Outgoing};
+use crate::call::Call;
 use crate::finish::{Finish, words};
 use crate::guard::Guard;
 use crate::language;
+use crate::limits;
 use crate::metrics::Counted;
 use crate::query::{Query, wrong};
 use crate::route::{Route, Runs};
-use crate::router::{Found, Params, Router};
+use crate::router::{Found, Params, Router, Row};
+use crate::said::{Once, Said};
 use crate::shared::Shared;
+use crate::trodden::Trodden;
+use crate::watched::Answering;
 
 /// Receives every request of a server.
 pub(crate) struct Front {
@@ -38,12 +42,23 @@ struct Arrival {
     begun: Duration,
 }
 
+/// Where a request goes.
+struct Way {
+    row: Arc<Row>,
+    params: Params,
+    /// Known before, if somebody has gone the same way.
+    namespace: Option<Namespace>,
+}
+
+/// The part of a path that names the namespace.
+const NAMESPACE: &str = "ns";
+
 impl Arrival {
     fn id(&self) -> &str {
         self.request_id.to_str().unwrap_or_default()
     }
 
-    fn refuse(&self, error: &Error) -> Response {
+    fn refuse(&self, error: &Error) -> Answer {
         answer::refused(error, self.language, self.id())
     }
 }
@@ -54,66 +69,113 @@ impl Front {
     }
 
     /// Answers a request, whatever it is.
-    pub(crate) async fn receive(&self, request: Request<Incoming>) -> Response {
+    pub(crate) async fn receive(
+        &self,
+        request: Request<Incoming>,
+        answering: Answering,
+        trodden: &Trodden,
+    ) -> Response<Outgoing> {
+        let (Parts { method, uri, headers, .. }, body) = request.into_parts();
+        let said = Said::read(&headers);
         let mut arrival = Arrival {
             caller: Caller::Unknown,
-            language: language::of(request.headers()),
+            language: language::of(said.language),
             request_id: request_id(self.shared.ids.number()),
             begun: self.shared.clock.monotonic(),
         };
-        let is_head = *request.method() == Method::HEAD;
-        let mut response = match self.admit(request.uri(), request.headers(), arrival.begun) {
+        let is_head = method == Method::HEAD;
+        let mut answer = match self.admit(&uri, &said, arrival.begun) {
             Ok(caller) => {
                 arrival.caller = caller;
-                self.pass_on(request, &arrival).await
+                match self.find(&method, uri.path(), trodden, &arrival) {
+                    Ok(way) => {
+                        let row = way.row.clone();
+                        let call = self.call(way, (method, uri, body), &said, &arrival, trodden);
+                        serve(&row, call, &arrival, &self.shared).await
+                    }
+                    Err(lost) => lost,
+                }
             }
             Err(refusal) => self.refuse(&arrival, refusal, "refused"),
         };
         if is_head {
-            answer::behead(&mut response);
+            answer = answer.beheaded();
         }
-        answer::secure(response.headers_mut(), arrival.request_id);
         if self.shared.stop.is_cancelled() {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            answer = answer.with(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        response
+        answer.into_response(headers, arrival.request_id, answering)
     }
 
-    /// To the route that it belongs to.
-    async fn pass_on(&self, request: Request<Incoming>, arrival: &Arrival) -> Response {
-        match self.router.find(request.method(), request.uri().path()) {
-            Found::Route(route, params) => serve(&self.shared, route, params, request, arrival).await,
-            Found::Garbled => self.refuse(arrival, wrong("path", "it is not text in UTF-8"), "none"),
-            Found::Nothing => self.lost(arrival, ReasonCode::RouteNotFound),
+    fn admit(&self, uri: &Uri, said: &Said<'_>, now: Duration) -> Result<Caller, Refusal> {
+        let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
+        if target + said.bytes > limits::HEADERS_BYTES_MAX {
+            return Err(Refusal::new(ReasonCode::HeadersTooLarge).with("limit", limits::HEADERS_BYTES_MAX));
+        }
+        self.guard.check(uri, said)?;
+        match said.authorization {
+            Once::Missing => self.shared.tokens.caller(None, now),
+            Once::Given(authorization) => self.shared.tokens.caller(Some(authorization.as_bytes()), now),
+            Once::Repeated => Err(Refusal::new(ReasonCode::TokenInvalid)),
+        }
+    }
+
+    /// The row that a request belongs to, or the answer to one that belongs nowhere.
+    fn find(&self, method: &Method, path: &str, trodden: &Trodden, arrival: &Arrival) -> Result<Way, Answer> {
+        if let Some((row, namespace)) = trodden.find(method, path) {
+            return Ok(Way { row, params: Params::new(), namespace: Some(namespace) });
+        }
+        match self.router.find(method, path) {
+            Found::Row(row, params) => Ok(Way { row: row.clone(), params, namespace: None }),
+            Found::Garbled => Err(self.refuse(arrival, wrong("path", "it is not text in UTF-8"), "none")),
+            Found::Nothing => Err(self.lost(arrival, ReasonCode::RouteNotFound)),
             Found::OtherMethods(allow) => {
-                let mut response = self.lost(arrival, ReasonCode::MethodNotAllowed);
-                response.headers_mut().insert(header::ALLOW, allow.clone());
-                response
+                Err(self.lost(arrival, ReasonCode::MethodNotAllowed).with(header::ALLOW, allow.clone()))
             }
         }
     }
 
     /// A request without a route. Whoever needs a token learns nothing of which paths there are.
-    fn lost(&self, arrival: &Arrival, code: ReasonCode) -> Response {
+    fn lost(&self, arrival: &Arrival, code: ReasonCode) -> Answer {
         let refusal = arrival.caller.check(Scope::Read, None).err().unwrap_or_else(|| Refusal::new(code));
         self.refuse(arrival, refusal, "none")
     }
 
-    fn refuse(&self, arrival: &Arrival, refusal: Refusal, counted_as: &'static str) -> Response {
-        let response = arrival.refuse(&refusal.into());
-        self.shared.metrics.answered(counted_as, response.status().as_u16(), Duration::ZERO);
-        response
+    fn refuse(&self, arrival: &Arrival, refusal: Refusal, counted_as: &'static str) -> Answer {
+        let answer = arrival.refuse(&refusal.into());
+        self.shared.metrics.answered(counted_as, answer.status.as_u16(), Duration::ZERO);
+        answer
     }
 
-    fn admit(&self, uri: &Uri, headers: &HeaderMap, now: Duration) -> Result<Caller, Refusal> {
-        check_headers(headers, uri)?;
-        self.guard.check(uri, headers)?;
-        let mut authorizations = headers.get_all(header::AUTHORIZATION).iter();
-        let authorization = authorizations.next();
-        if authorizations.next().is_some() {
-            return Err(Refusal::new(ReasonCode::TokenInvalid));
+    /// What the handler of a request gets, if it may have it.
+    fn call(
+        &self,
+        way: Way,
+        (method, uri, body): (Method, Uri, Incoming),
+        said: &Said<'_>,
+        arrival: &Arrival,
+        trodden: &Trodden,
+    ) -> Result<Call, Refusal> {
+        let Way { row, params, namespace } = way;
+        let is_known = namespace.is_some();
+        let mut call = Call {
+            shared: self.shared.clone(),
+            route: row.route,
+            caller: arrival.caller.clone(),
+            language: arrival.language,
+            is_json: said.is_json(),
+            idempotency_key: said.idempotency_key.cloned(),
+            last_event_id: said.last_event_id.cloned(),
+            uri,
+            params,
+            namespace,
+            body: Mutex::new(body),
+        };
+        admit(&mut call, &row)?;
+        if let Some(namespace) = call.namespace.as_ref().filter(|_| !is_known) {
+            trodden.remember(method, call.uri.path(), row, namespace);
         }
-        self.shared.tokens.caller(authorization.map(HeaderValue::as_bytes), now)
+        Ok(call)
     }
 }
 
@@ -128,48 +190,31 @@ fn request_id(number: u64) -> HeaderValue {
 }
 
 /// A request that has its route.
-async fn serve(
-    shared: &Arc<Shared>,
-    route: &'static Route,
-    params: Params,
-    request: Request<Incoming>,
-    arrival: &Arrival,
-) -> Response {
-    let (parts, body) = request.into_parts();
+async fn serve(row: &Row, call: Result<Call, Refusal>, arrival: &Arrival, shared: &Arc<Shared>) -> Answer {
     let _counted = Counted::new(&shared.metrics.running);
-    let mut call = Call {
-        shared: shared.clone(),
-        route,
-        caller: arrival.caller.clone(),
-        language: arrival.language,
-        headers: parts.headers,
-        uri: parts.uri,
-        params,
-        namespace: None,
-        body: Mutex::new(body),
-    };
-    let response = match admit(&mut call) {
-        Ok(()) => carry_out(call, arrival).await,
+    let answer = match call {
+        Ok(call) => carry_out(call, arrival).await,
         Err(refusal) => arrival.refuse(&refusal.into()),
     };
     let took = shared.clock.monotonic().saturating_sub(arrival.begun);
-    shared.metrics.answered(route.operation, response.status().as_u16(), took);
-    response
+    shared.metrics.tallied(&row.tally, answer.status.as_u16(), took);
+    answer
 }
 
 /// Reads and checks what every route has: scope, namespace and the names of the query.
-fn admit(call: &mut Call) -> Result<(), Refusal> {
+fn admit(call: &mut Call, row: &Row) -> Result<(), Refusal> {
     // The scope first: without it, nothing is learned from what else is wrong.
     call.caller.check(call.route.scope, None)?;
-    if call.route.path.contains("{ns}") {
-        let namespace: Namespace = call.id("ns")?;
-        call.caller.check(call.route.scope, Some(&namespace))?;
-        call.namespace = Some(namespace);
+    if call.namespace.is_none() && row.names.contains(&NAMESPACE) {
+        call.namespace = Some(call.id(NAMESPACE)?);
+    }
+    if let Some(namespace) = &call.namespace {
+        call.caller.check(call.route.scope, Some(namespace))?;
     }
     Query::parse(call.uri.query(), call.route.query).map(drop)
 }
 
-async fn carry_out(call: Call, arrival: &Arrival) -> Response {
+async fn carry_out(call: Call, arrival: &Arrival) -> Answer {
     let (shared, route) = (call.shared.clone(), call.route);
     let work = (route.handler)(call);
     let work = match route.runs {
@@ -177,7 +222,7 @@ async fn carry_out(call: Call, arrival: &Arrival) -> Response {
         Runs::WhileHeard => Finish::while_heard(work),
     };
     let error = match work.await {
-        Ok(Ok(response)) => return response,
+        Ok(Ok(answer)) => return answer,
         Ok(Err(error)) => error,
         Err(panic) => {
             tracing::error!(
@@ -190,11 +235,11 @@ async fn carry_out(call: Call, arrival: &Arrival) -> Response {
             ReasonCode::ServerFault.into()
         }
     };
-    let response = arrival.refuse(&error);
-    if response.status().is_server_error() {
+    let answer = arrival.refuse(&error);
+    if answer.status.is_server_error() {
         tracing::warn!(request_id = arrival.id(), route = route.operation, %error, "request failed");
     }
-    response
+    answer
 }
 
 #[cfg(test)]

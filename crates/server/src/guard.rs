@@ -3,11 +3,10 @@
 
 use std::net::SocketAddr;
 
-use axum::http::{HeaderMap, HeaderName, Uri, header};
+use axum::http::Uri;
 use ekiden_core::reason::{ReasonCode, Refusal};
 
-/// What a browser says of who asks.
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+use crate::said::{Once, Said};
 
 /// The names that a server answers for.
 #[derive(Clone, Debug)]
@@ -17,6 +16,8 @@ pub(crate) struct Guard {
     own: Vec<String>,
     /// Names that somebody set up: they stand for a proxy, whose port is its own business.
     given: Vec<String>,
+    /// Headers that are good as they are, as nearly everybody sends them.
+    usual: Vec<String>,
 }
 
 impl Guard {
@@ -27,39 +28,41 @@ impl Guard {
             let ip = bound.ip();
             own.push(if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() });
         }
-        Self { port: bound.port(), own, given: names.to_vec() }
+        let mut usual: Vec<String> = own.iter().map(|name| format!("{name}:{}", bound.port())).collect();
+        usual.dedup();
+        Self { port: bound.port(), own, given: names.to_vec(), usual }
     }
 
     /// Refuses what comes from elsewhere, or wants to go elsewhere.
-    pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
-        let host = self.host(uri, headers)?;
-        let mut origins = headers.get_all(header::ORIGIN).iter();
-        if let Some(origin) = origins.next()
-            && (origins.next().is_some() || !origin.to_str().is_ok_and(|origin| is_origin_of(origin, host)))
-        {
+    pub(crate) fn check(&self, uri: &Uri, said: &Said<'_>) -> Result<(), Refusal> {
+        let host = self.host(uri, said)?;
+        let is_ours = match said.origin {
+            Once::Missing => true,
+            Once::Given(origin) => origin.to_str().is_ok_and(|origin| is_origin_of(origin, host)),
+            Once::Repeated => false,
+        };
+        if !is_ours || said.of_another_site {
             return Err(Refusal::new(ReasonCode::OriginForeign));
-        }
-        for site in headers.get_all(SEC_FETCH_SITE).iter() {
-            if !matches!(site.as_bytes(), b"same-origin" | b"none") {
-                return Err(Refusal::new(ReasonCode::OriginForeign));
-            }
         }
         Ok(())
     }
 
-    fn host<'a>(&self, uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, Refusal> {
+    fn host<'a>(&self, uri: &Uri, said: &Said<'a>) -> Result<&'a str, Refusal> {
         let foreign = || Refusal::new(ReasonCode::HostForeign);
-        let mut hosts = headers.get_all(header::HOST).iter();
-        let host = hosts.next().and_then(|host| host.to_str().ok()).ok_or_else(foreign)?;
+        let Once::Given(host) = said.host else { return Err(foreign()) };
+        let host = host.to_str().map_err(|_| foreign())?;
         // A target with an authority of its own must name the same one, or the header would mean nothing.
         let elsewhere = uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host));
-        if hosts.next().is_some() || elsewhere || !self.answers_for(host) {
+        if elsewhere || !self.answers_for(host) {
             return Err(foreign());
         }
         Ok(host)
     }
 
     fn answers_for(&self, host: &str) -> bool {
+        if self.usual.iter().any(|usual| usual == host) {
+            return true;
+        }
         let (name, port) = split(host);
         // Without a port it is the one that the scheme usually has.
         let ours = port.unwrap_or(80) == self.port;
@@ -88,7 +91,7 @@ fn is_origin_of(origin: &str, host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use axum::http::{HeaderMap, HeaderValue};
 
     use super::*;
 
@@ -98,7 +101,7 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, HeaderValue::from_static(value));
         }
-        guard.check(&Uri::from_static("/"), &map).err().map(|refusal| refusal.code)
+        guard.check(&Uri::from_static("/"), &Said::read(&map)).err().map(|refusal| refusal.code)
     }
 
     #[test]

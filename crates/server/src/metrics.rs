@@ -1,6 +1,7 @@
 //! What a server counts, in the words of Prometheus.
 
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -49,6 +50,22 @@ pub(crate) struct Metrics {
     pub(crate) running: Gauge,
 }
 
+/// The statuses that nearly all answers have.
+const USUAL: [u16; 3] = [200, 201, 204];
+
+/// The counters of one route, found in their families once. They appear when something is counted.
+pub(crate) struct Tally {
+    route: &'static str,
+    requests: [OnceLock<Counter>; USUAL.len()],
+    seconds: OnceLock<Histogram>,
+}
+
+impl Tally {
+    pub(crate) fn of(route: &'static str) -> Self {
+        Self { route, requests: std::array::from_fn(|_| OnceLock::new()), seconds: OnceLock::new() }
+    }
+}
+
 /// One more, as long as it lives.
 pub(crate) struct Counted<'a>(&'a Gauge);
 
@@ -85,7 +102,19 @@ impl Metrics {
         Self { registry, requests, seconds, panics, connections, turned_away, streams, waiting, running }
     }
 
-    /// A request was answered.
+    /// A request of a route was answered.
+    pub(crate) fn tallied(&self, tally: &Tally, status: u16, took: Duration) {
+        let route = tally.route;
+        let make = || self.requests.get_or_create(&RequestLabels { route, status: u32::from(status) }).clone();
+        match USUAL.iter().zip(&tally.requests).find(|(usual, _)| **usual == status) {
+            Some((_, counter)) => counter.get_or_init(make).inc(),
+            None => make().inc(),
+        };
+        let seconds = tally.seconds.get_or_init(|| self.seconds.get_or_create(&RouteLabels { route }).clone());
+        seconds.observe(took.as_secs_f64());
+    }
+
+    /// A request that has no route was answered.
     pub(crate) fn answered(&self, route: &'static str, status: u16, took: Duration) {
         self.requests.get_or_create(&RequestLabels { route, status: u32::from(status) }).inc();
         self.seconds.get_or_create(&RouteLabels { route }).observe(took.as_secs_f64());

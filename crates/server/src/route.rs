@@ -4,17 +4,17 @@
 use std::borrow::Cow;
 
 use axum::http::Method;
-use axum::response::Response;
 use ekiden::Error;
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
 use crate::access::Scope;
+use crate::answer::Answer;
 use crate::call::Call;
 use crate::finish::Work;
 
 /// Who handles the requests of a route.
-pub(crate) type Handler = fn(Call) -> Work<Result<Response, Error>>;
+pub(crate) type Handler = fn(Call) -> Work<Result<Answer, Error>>;
 
 /// A row of the table.
 pub struct Route {

@@ -1,8 +1,11 @@
 //! Finds the row of the route table that a request belongs to: by its path, then by its method.
 
+use std::sync::Arc;
+
 use axum::http::{HeaderValue, Method};
 use percent_encoding::percent_decode_str;
 
+use crate::metrics::Tally;
 use crate::route::Route;
 
 /// All routes, found by their paths.
@@ -10,11 +13,17 @@ pub(crate) struct Router {
     paths: matchit::Router<Place>,
 }
 
+/// A row of the table, with what a server keeps for it.
+pub(crate) struct Row {
+    pub(crate) route: &'static Route,
+    /// The names in braces, in order.
+    pub(crate) names: Vec<&'static str>,
+    pub(crate) tally: Tally,
+}
+
 /// What there is at a path.
 struct Place {
-    routes: Vec<&'static Route>,
-    /// The names in braces, in order.
-    names: Vec<&'static str>,
+    rows: Vec<Arc<Row>>,
     /// The methods that can be used.
     allow: HeaderValue,
 }
@@ -25,7 +34,7 @@ pub(crate) type Params = Vec<(&'static str, String)>;
 /// What is found for a request.
 pub(crate) enum Found<'a> {
     /// Its row.
-    Route(&'static Route, Params),
+    Row(&'a Arc<Row>, Params),
     /// The path is there, but not for this method; these can be used.
     OtherMethods(&'a HeaderValue),
     /// A part of the path is not text in UTF-8.
@@ -52,28 +61,29 @@ impl Router {
     pub(crate) fn find(&self, method: &Method, path: &str) -> Found<'_> {
         let Ok(matched) = self.paths.at(path) else { return Found::Nothing };
         let wanted = if *method == Method::HEAD { &Method::GET } else { method };
-        let Some(route) = matched.value.routes.iter().find(|route| route.method == *wanted) else {
+        let Some(row) = matched.value.rows.iter().find(|row| row.route.method == *wanted) else {
             return Found::OtherMethods(&matched.value.allow);
         };
-        let mut params = Vec::with_capacity(matched.value.names.len());
-        for (name, (_, raw)) in matched.value.names.iter().zip(matched.params.iter()) {
+        let mut params = Vec::with_capacity(row.names.len());
+        for (name, (_, raw)) in row.names.iter().zip(matched.params.iter()) {
             let Ok(value) = percent_decode_str(raw).decode_utf8() else { return Found::Garbled };
             params.push((*name, value.into_owned()));
         }
-        Found::Route(route, params)
+        Found::Row(row, params)
     }
 }
 
 impl Place {
     fn new(routes: Vec<&'static Route>, path: &'static str) -> Self {
         let parts = path.split('/');
-        let names = parts.filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
+        let names: Vec<&str> = parts.filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
         let mut methods: Vec<&str> = routes.iter().map(|route| route.method.as_str()).collect();
         if methods.contains(&"GET") {
             methods.push("HEAD");
         }
         let allow = HeaderValue::from_str(&methods.join(",")).expect("methods are words");
-        Self { routes, names, allow }
+        let row = |route: &'static Route| Row { route, names: names.clone(), tally: Tally::of(route.operation) };
+        Self { rows: routes.into_iter().map(row).map(Arc::new).collect(), allow }
     }
 }
 
@@ -84,7 +94,7 @@ mod tests {
 
     fn found(method: Method, path: &str) -> String {
         match Router::new(routes::all()).find(&method, path) {
-            Found::Route(route, params) => format!("{} {params:?}", route.operation),
+            Found::Row(row, params) => format!("{} {params:?}", row.route.operation),
             Found::OtherMethods(allow) => format!("use {}", allow.to_str().unwrap()),
             Found::Garbled => "garbled".to_owned(),
             Found::Nothing => "nothing".to_owned(),
@@ -95,10 +105,10 @@ mod tests {
     fn every_row_of_the_table_is_found_by_its_own_path() {
         let router = Router::new(routes::all());
         for route in routes::all() {
-            let Found::Route(found, params) = router.find(&route.method, route.path) else {
+            let Found::Row(found, params) = router.find(&route.method, route.path) else {
                 panic!("{} {} is not found", route.method, route.path)
             };
-            assert_eq!(found.operation, route.operation);
+            assert_eq!(found.route.operation, route.operation);
             for (name, value) in params {
                 assert_eq!(value, format!("{{{name}}}"));
             }

@@ -1,19 +1,14 @@
 //! Streams of events: an answer that stays open. Its writer is a task of its own, which ends when the reader goes away, and
 //! says a last word when the server does.
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use axum::body::Body;
-use axum::http::{HeaderValue, header};
-use axum::response::Response;
+use axum::http::HeaderValue;
 use bytes::Bytes;
 use ekiden_core::reason::Refusal;
-use http_body::Frame;
 use tokio::sync::mpsc;
 
+use crate::answer::{Answer, Content};
 use crate::shared::Shared;
 
 /// Where a stream is written.
@@ -24,20 +19,6 @@ pub(crate) struct Writer {
 /// The reader has gone away.
 #[derive(Debug)]
 pub(crate) struct Gone;
-
-struct Pieces(mpsc::Receiver<Bytes>);
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
-    }
-}
 
 impl Writer {
     /// Writes a piece; a reader that is slow makes it wait.
@@ -57,7 +38,7 @@ pub(crate) fn open<F>(
     shared: &Arc<Shared>,
     content_type: &'static str,
     write: impl FnOnce(Writer) -> F,
-) -> Result<Response, Refusal>
+) -> Result<Answer, Refusal>
 where
     F: Future<Output = Result<(), Gone>> + Send + 'static,
 {
@@ -74,9 +55,7 @@ where
         shared.metrics.streams.dec();
         drop(place);
     });
-    let mut response = Response::new(Body::new(Pieces(read)));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    Ok(response)
+    Ok(Answer::ok(HeaderValue::from_static(content_type), Content::Pieces(read)))
 }
 
 /// An event in the form that browsers read.

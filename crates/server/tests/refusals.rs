@@ -207,3 +207,24 @@ async fn a_connection_may_rest_between_requests_but_not_for_ever() {
     assert_eq!(wire.reply().await.status, 200);
     wire.closed().await;
 }
+
+#[tokio::test]
+async fn a_body_may_come_in_pieces_and_requests_behind_each_other() {
+    let lab = Lab::new().await;
+    let mut wire = lab.connect().await;
+    for _ in 0..2 {
+        wire.request(&lab, "POST", TASKS, &[JSON, ("content-length", "17")], b"{\"task_t").await;
+        // Somebody else is answered meanwhile, so the first piece has been read.
+        assert_eq!(lab.get("/health").await.status, 200);
+        wire.send(b"ype\":\"a\"").await;
+        assert_eq!(lab.get("/health").await.status, 200);
+        wire.send(b"}").await;
+        assert_eq!(wire.reply().await.status, 201);
+    }
+    for _ in 0..3 {
+        wire.request(&lab, "POST", TASKS, &[JSON], br#"{"task_type":"a"}"#).await;
+    }
+    for _ in 0..3 {
+        assert_eq!(wire.reply().await.status, 201);
+    }
+}

@@ -30,18 +30,21 @@ impl Encoding {
 
 /// Bytes of a content type as they stand in a document.
 pub fn encode(bytes: &Bytes, content_type: &str) -> (Box<RawValue>, Encoding) {
-    let text = std::str::from_utf8(bytes);
-    if let Ok(text) = text {
-        // Space around a value would be lost, and bytes come back as they were sent.
-        if is_json(content_type)
-            && let Ok(value) = serde_json::from_str::<&RawValue>(text)
-            && value.get().len() == text.len()
-        {
-            return (value.to_owned(), Encoding::Json);
-        }
-        return (string(text), Encoding::Text);
+    let Ok(text) = std::str::from_utf8(bytes) else { return (string(&STANDARD.encode(bytes)), Encoding::Base64) };
+    match value(text) {
+        Some(value) if is_json(content_type) => (value.to_owned(), Encoding::Json),
+        _ => (string(text), Encoding::Text),
     }
-    (string(&STANDARD.encode(bytes)), Encoding::Base64)
+}
+
+/// Bytes that can stand in a document as they are.
+pub(crate) fn as_json(bytes: &[u8]) -> Option<&str> {
+    value(std::str::from_utf8(bytes).ok()?).map(RawValue::get)
+}
+
+/// Space around a value would be lost, and bytes come back as they were sent.
+fn value(text: &str) -> Option<&RawValue> {
+    serde_json::from_str::<&RawValue>(text).ok().filter(|value| value.get().len() == text.len())
 }
 
 /// The bytes that stand in a document; nothing stands for `null`.

@@ -7,6 +7,7 @@
 mod content;
 mod error;
 mod event;
+mod glance;
 mod lease;
 mod moment;
 mod pool;
@@ -18,10 +19,12 @@ pub mod schema;
 mod spec;
 mod sweep;
 mod task;
+mod text;
 
 pub use content::{Encoding, decode, encode};
 pub use error::{ErrorBody, ErrorDetail, Happened};
 pub use event::{Reset, TaskChange};
+pub use glance::Glance;
 pub use lease::{
     Claim, Claimed, Held, HeldLease, LeasedTask, LogAppended, Progressed, Settle, SettleAnswer, Settled,
     SettledOrError, Settlement, Verdict,
@@ -37,3 +40,4 @@ pub use task::{
     EnqueuedOrError, Explanation, Filter, HistoryLine, HistoryList, Info, Maintained, NamespacePage, Progress,
     Question, Reason, Task, TaskPage,
 };
+pub use text::Text;

@@ -4,13 +4,14 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use ekiden::{Ask, Chime, Error, HeardChime, Leased, Settlement};
+use axum::http::StatusCode;
+use ekiden::{Ask, Chime, Error, HeardChime, Leased, Settled, Settlement};
 use ekiden_core::id::Namespace;
-use ekiden_wire as wire;
+use ekiden_wire::{self as wire, Text};
 
 use super::Answered;
 use crate::answer;
-use crate::call::{Call, parse};
+use crate::call::{Call, glance};
 use crate::limits;
 use crate::metrics::Counted;
 use crate::query::wrong;
@@ -27,7 +28,20 @@ pub(crate) async fn claim(mut call: Call) -> Answered {
     if leased.is_empty() && !wait.is_zero() {
         leased = Box::pin(ask_later(&call, ask, wait, heard)).await?;
     }
-    answer::ok(&wire::Claimed { tasks: leased.into_iter().map(Into::into).collect() })
+    let mut text = Text::with_room(512);
+    text.plain(r#"{"tasks":"#);
+    write(&mut text, &leased);
+    text.plain("}");
+    Ok(answer::text(StatusCode::OK, text))
+}
+
+/// Writes tasks with their leases.
+fn write(text: &mut Text, leased: &[Leased]) {
+    // 256 bytes: the names of all fields, and what most tasks have in them beside the payload.
+    text.make_room(leased.iter().map(|leased| 256 + leased.spec.envelope.payload.len()).sum());
+    text.list(leased, |text, leased| {
+        text.leased(leased.lease.token.0, leased.attempts, leased.answer.as_ref(), &leased.spec);
+    });
 }
 
 /// Ends attempts, and gives tasks out.
@@ -35,22 +49,24 @@ pub(crate) async fn settle(mut call: Call) -> Answered {
     let bytes = call.json_bytes().await?;
     let Ends { sent, answers, ask, wait, mut claim_error } = ends(&call, &bytes)?;
     drop(bytes);
+    let settled = answers.len();
     let heard = call.queue().bell(&call.namespace()?).ready.heard();
     let (queue, then) = (call.queue().clone(), ask.clone());
     let done = call.finish(Box::pin(async move { queue.settle(sent, then).await })).await?;
     let mut outcomes = done.settled.into_iter();
     let mut failed = false;
-    let settled = answers
-        .into_iter()
-        .filter_map(|answer| answer.map(Err).or_else(|| outcomes.next()))
-        .map(|outcome| match outcome {
-            Ok(settled) => wire::SettledOrError::Settled(settled.into()),
-            Err(error) => {
-                failed = true;
-                wire::SettledOrError::Error { error: ekiden::wire::detail(&error, call.language) }
-            }
-        })
-        .collect();
+    let outcomes = answers.into_iter().filter_map(|answer| answer.map(Err).or_else(|| outcomes.next()));
+    // 64 bytes: a state, and a moment that few have. 512 more: most claims are for one task, which fits.
+    let mut text = Text::with_room(512 + 64 * settled);
+    text.plain(r#"{"settled":"#);
+    text.list(outcomes, |text, outcome| match outcome {
+        Ok(Settled { state, next_run_at, .. }) => text.settled(state, next_run_at),
+        Err(error) => {
+            failed = true;
+            let error = ekiden::wire::detail(&error, call.language);
+            text.value(&wire::SettledOrError::Error { error });
+        }
+    });
 
     let mut leased = done.leased;
     // Whoever has an end to write again should know it now.
@@ -61,11 +77,14 @@ pub(crate) async fn settle(mut call: Call) -> Answered {
         claim_error = Some(error);
         Vec::new()
     });
-    answer::ok(&wire::SettleAnswer {
-        settled,
-        tasks: tasks.into_iter().map(Into::into).collect(),
-        claim_error: claim_error.map(|error| ekiden::wire::detail(&error, call.language)),
-    })
+    text.plain(r#","tasks":"#);
+    write(&mut text, &tasks);
+    if let Some(error) = claim_error {
+        text.plain(r#","claim_error":"#);
+        text.value(&ekiden::wire::detail(&error, call.language));
+    }
+    text.plain("}");
+    Ok(answer::text(StatusCode::OK, text))
 }
 
 /// What a runner sends when attempts have ended.
@@ -81,7 +100,7 @@ struct Ends {
 
 /// Read here, in one go, so that nothing of the body is kept while somebody waits.
 fn ends(call: &Call, bytes: &[u8]) -> Result<Ends, Error> {
-    let settle: wire::Settle = parse(bytes)?;
+    let settle: wire::Settle = glance(bytes)?;
     if settle.settlements.len() > limits::SETTLEMENTS_MAX {
         let refusal = wrong("settlements", "too many at once");
         return Err(refusal.with("limit", limits::SETTLEMENTS_MAX).into());

@@ -1,7 +1,6 @@
 //! Whether the server is well, what it counts, and what it can do.
 
 use axum::http::{HeaderValue, StatusCode, header};
-use ekiden::Error;
 use ekiden::store::CountScope;
 use ekiden_core::reason::ReasonCode;
 
@@ -49,11 +48,10 @@ pub(crate) async fn description(_: Call) -> Answered {
 }
 
 /// The API's page.
-pub(crate) async fn page(call: Call) -> Result<axum::response::Response, Error> {
+pub(crate) async fn page(call: Call) -> Answered {
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
-    let mut response = answer::typed(StatusCode::OK, kind, docs::page(call.language).into());
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(docs::POLICY));
-    Ok(response)
+    let page = answer::typed(StatusCode::OK, kind, docs::page(call.language).into());
+    Ok(page.with(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(docs::POLICY)))
 }
 
 /// How the API's page looks.

@@ -68,15 +68,13 @@ pub(crate) async fn read(call: Call) -> Answered {
         part => part?,
     };
     let (start, end) = (part.start, part.end);
-    let mut response = if follow {
+    let answer = if follow {
         let follow = Follow { shared: call.shared.clone(), logs, attempt };
         stream::open(&call.shared, OCTETS, |writer| follow.follow(part, writer))?
     } else {
         answer::typed(StatusCode::OK, HeaderValue::from_static(OCTETS), part.bytes)
     };
-    response.headers_mut().insert(START, start.into());
-    response.headers_mut().insert(END, end.into());
-    Ok(response)
+    Ok(answer.with(START, start.into()).with(END, end.into()))
 }
 
 /// Whether an attempt is under way. One whose task was cancelled is so until it has stopped.

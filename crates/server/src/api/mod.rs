@@ -12,8 +12,9 @@ pub(crate) mod streams;
 pub(crate) mod sweeps;
 pub(crate) mod tasks;
 
-use axum::response::Response;
 use ekiden::Error;
 
+use crate::answer::Answer;
+
 /// What a handler comes to.
-pub(crate) type Answered = Result<Response, Error>;
+pub(crate) type Answered = Result<Answer, Error>;

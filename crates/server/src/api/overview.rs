@@ -33,9 +33,8 @@ pub(crate) async fn page(call: Call) -> Answered {
     };
     let (language, now, info) = (call.language, call.shared.clock.now(), call.queue().info());
     let html = Overview { language, now, info, namespaces, chosen }.page();
-    let mut response = answer::typed(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), html.into());
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(docs::POLICY));
-    Ok(response)
+    let page = answer::typed(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), html.into());
+    Ok(page.with(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(docs::POLICY)))
 }
 
 async fn look(call: &Call, namespace: Namespace) -> Result<Chosen, ekiden::Error> {

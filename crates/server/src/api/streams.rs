@@ -24,7 +24,7 @@ const SIGN: &str = ": still here\n\n";
 /// The changes of a namespace from a cursor on, or from now on.
 pub(crate) async fn events(call: Call) -> Answered {
     let query = call.query()?;
-    let header = match call.headers.get("last-event-id") {
+    let header = match &call.last_event_id {
         Some(value) => Some(value.to_str().map_err(|_| wrong("Last-Event-ID", "it is no cursor"))?),
         None => None,
     };

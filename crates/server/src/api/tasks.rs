@@ -4,18 +4,21 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use ekiden::store::{CountScope, ListOrder, TaskQuery};
-use ekiden::{NewTask, TaskRecord};
+use ekiden::{Enqueued, NewTask, TaskRecord};
 use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{IdempotencyKey, Namespace};
 use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::task::Phase;
-use ekiden_wire as wire;
+use ekiden_wire::{self as wire, Text};
 
 use super::Answered;
 use crate::answer;
-use crate::call::{Call, parse};
+use crate::call::{Call, glance};
 use crate::limits;
 use crate::query::{Query, bounded, wrong};
+
+/// 80 bytes: what is said of a task with an id that was drawn.
+const ENQUEUED_BYTES: usize = 80;
 
 /// Hands one task in.
 pub(crate) async fn enqueue(mut call: Call) -> Answered {
@@ -25,12 +28,14 @@ pub(crate) async fn enqueue(mut call: Call) -> Answered {
     let answer = call.queue().enqueue(vec![task]).await.pop();
     let enqueued = answer.unwrap_or_else(|| Err(ReasonCode::ServerFault.into()))?;
     let status = if enqueued.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    answer::json(status, &wire::Enqueued::from(enqueued))
+    let mut text = Text::with_room(ENQUEUED_BYTES);
+    text.enqueued(&enqueued.id, enqueued.is_new);
+    Ok(answer::text(status, text))
 }
 
 /// The task of a body. Read here, in one go, so that nothing of it is kept while somebody waits.
 fn new_task(call: &Call, bytes: &[u8]) -> Result<NewTask, Refusal> {
-    let mut task: wire::NewTask = parse(bytes)?;
+    let mut task: wire::NewTask = glance(bytes)?;
     if let Some(key) = idempotency_key(call)? {
         if task.idempotency_key.as_ref().is_some_and(|other| *other != key) {
             return Err(wrong("idempotency_key", "the header Idempotency-Key says something else"));
@@ -43,17 +48,40 @@ fn new_task(call: &Call, bytes: &[u8]) -> Result<NewTask, Refusal> {
 }
 
 fn idempotency_key(call: &Call) -> Result<Option<IdempotencyKey>, Refusal> {
-    let Some(key) = call.headers.get("idempotency-key") else { return Ok(None) };
+    let Some(key) = &call.idempotency_key else { return Ok(None) };
     let text = std::str::from_utf8(key.as_bytes()).map_err(|_| wrong("Idempotency-Key", "it is not text in UTF-8"))?;
     IdempotencyKey::new(text).map(Some)
 }
 
 /// Hands many tasks in; one that is refused stops no other.
 pub(crate) async fn enqueue_batch(mut call: Call) -> Answered {
-    let batch: wire::EnqueueBatch = call.json().await?;
+    let bytes = call.json_bytes().await?;
+    let (sent, answers) = batch(&call, &bytes)?;
+    drop(bytes);
+    let mut text = Text::with_room(16 + ENQUEUED_BYTES * answers.len());
+    let mut outcomes = call.queue().enqueue(sent).await.into_iter();
+    let told = answers.into_iter().filter_map(|refusal| match refusal {
+        Some(refusal) => Some(Err(refusal.into())),
+        None => outcomes.next(),
+    });
+    text.plain(r#"{"tasks":"#);
+    text.list(told, |text, answer| match answer {
+        Ok(Enqueued { id, is_new }) => text.enqueued(&id, is_new),
+        Err(error) => {
+            let error = ekiden::wire::detail(&error, call.language);
+            text.value(&wire::EnqueuedOrError::Error { error });
+        }
+    });
+    text.plain("}");
+    Ok(answer::text(StatusCode::OK, text))
+}
+
+/// The tasks of a body that can be handed in, and for each one why it cannot. Read here, in one go, as with one task.
+fn batch(call: &Call, bytes: &[u8]) -> Result<(Vec<NewTask>, Vec<Option<Refusal>>), Refusal> {
+    let batch: wire::EnqueueBatch = glance(bytes)?;
     if batch.tasks.len() > limits::BATCH_TASKS_MAX {
         let refusal = wrong("tasks", "too many at once");
-        return Err(refusal.with("limit", limits::BATCH_TASKS_MAX).into());
+        return Err(refusal.with("limit", limits::BATCH_TASKS_MAX));
     }
     let namespace = call.namespace()?;
     call.shared.namespaces.note(&namespace);
@@ -65,16 +93,10 @@ pub(crate) async fn enqueue_batch(mut call: Call) -> Answered {
                 sent.push(task);
                 answers.push(None);
             }
-            Err(refusal) => answers.push(Some(Err(refusal.into()))),
+            Err(refusal) => answers.push(Some(refusal)),
         }
     }
-    let mut outcomes = call.queue().enqueue(sent).await.into_iter();
-    let told = |answer: Result<ekiden::Enqueued, ekiden::Error>| match answer {
-        Ok(enqueued) => wire::EnqueuedOrError::Task(enqueued.into()),
-        Err(error) => wire::EnqueuedOrError::Error { error: ekiden::wire::detail(&error, call.language) },
-    };
-    let tasks = answers.into_iter().filter_map(|answer| answer.or_else(|| outcomes.next())).map(told).collect();
-    answer::ok(&wire::EnqueueBatchAnswer { tasks })
+    Ok((sent, answers))
 }
 
 /// A page of tasks.
