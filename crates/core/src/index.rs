@@ -1,6 +1,7 @@
 //! Index entries: how a record can be found. They follow from the record alone, and stores keep them blindly.
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::key::Key;
 use crate::lane::Place;
@@ -73,6 +74,9 @@ pub struct Due {
     pub at: Timestamp,
 }
 
+/// Entries in due lists. Few records have any, and hardly one has two.
+pub type Dues = SmallVec<[Due; 1]>;
+
 /// All entries of one record. What a record never changes (namespace, pool, kind, group, session, creation and id), and who
 /// holds a task by which claim, stands in the record alone: entries are made at every change, and names would be copied each
 /// time.
@@ -81,7 +85,7 @@ pub struct Index {
     /// Whether it can be claimed.
     pub ready: Option<Ready>,
     /// When something must be done with it; at most one entry a list.
-    pub due: Box<[Due]>,
+    pub due: Dues,
     /// What it is counted as, in its pool.
     pub phase: Option<Phase>,
     /// Whether its lease's holder has it, by the lease's claim.
@@ -96,7 +100,7 @@ impl Index {
         match record {
             Record::Task(task) => of_task(task),
             Record::Runner(runner) => {
-                let watched: Box<[Due]> = due(DueIndex::Runner, runner.due_at());
+                let watched: Dues = due(DueIndex::Runner, runner.due_at());
                 listed(if watched.is_empty() { due(DueIndex::Forget, runner.forget_at()) } else { watched })
             }
             Record::Sweep(sweep) => listed(due(DueIndex::Sweep, Some(sweep.due_at()))),
@@ -145,10 +149,9 @@ fn of_task(task: &Task) -> Index {
     let expires = expires_at(task).map(|at| Due { index: DueIndex::Expire, at });
     let purge = purge_at(task).map(|at| Due { index: DueIndex::Purge, at });
     let due = [place, deadline, expires, purge];
-    // Counted first: most tasks have none, and a list that grows would be made twice.
-    let mut listed = Vec::with_capacity(due.iter().flatten().count());
+    let mut listed = Dues::new();
     listed.extend(due.into_iter().flatten());
-    Index { ready, due: listed.into_boxed_slice(), phase: Some(*phase), held: lease.is_some() }
+    Index { ready, due: listed, phase: Some(*phase), held: lease.is_some() }
 }
 
 /// Where a task stands for claims.

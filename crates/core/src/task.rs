@@ -361,7 +361,7 @@ pub struct State {
     pub lease: Option<Lease>,
     /// The lost lease whose holder may still settle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub late: Option<LateLease>,
+    pub late: Option<Box<LateLease>>,
     /// Parents that have not succeeded yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<TaskId>,

@@ -601,7 +601,8 @@ impl Outline<'_> {
             self.finish(Phase::Dead, Some(ReasonCode::Expired));
         } else {
             self.wait_again(Spent::Yes, Millis::ZERO);
-            self.state.late = Some(LateLease { token: lease.token, claim: lease.claim, holder: lease.holder.clone() });
+            let late = LateLease { token: lease.token, claim: lease.claim, holder: lease.holder.clone() };
+            self.state.late = Some(Box::new(late));
         }
     }
 

@@ -1,6 +1,7 @@
 //! What happens to tasks, told to those who listen: log events, observers and subscriptions (R10, R14).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ekiden_core::event::EventName;
 use ekiden_core::id::{Kind, Namespace, PoolName, TaskId};
@@ -109,21 +110,30 @@ impl Subscription {
 /// Where changes are told.
 pub(crate) struct Announcer {
     changes: broadcast::Sender<TaskChange>,
+    /// Whether anybody ever subscribed.
+    subscribed: AtomicBool,
     observers: Vec<Arc<dyn Observer>>,
 }
 
 impl Announcer {
     pub(crate) fn new(observers: Vec<Arc<dyn Observer>>) -> Self {
-        Self { changes: broadcast::channel(CHANGES_KEPT).0, observers }
+        Self { changes: broadcast::channel(CHANGES_KEPT).0, subscribed: AtomicBool::new(false), observers }
     }
 
     pub(crate) fn subscribe(&self, namespace: Namespace) -> Subscription {
-        Subscription { namespace, source: Source::Here(self.changes.subscribe()) }
+        let changes = self.changes.subscribe();
+        self.subscribed.store(true, Ordering::Release);
+        Subscription { namespace, source: Source::Here(changes) }
+    }
+
+    /// Asking the channel takes its lock, so it is not asked before somebody subscribed.
+    fn has_subscribers(&self) -> bool {
+        self.subscribed.load(Ordering::Acquire) && self.changes.receiver_count() > 0
     }
 
     /// Whether telling is worth an effort.
     pub(crate) fn is_heard(&self) -> bool {
-        self.changes.receiver_count() > 0 || !self.observers.is_empty()
+        !self.observers.is_empty() || self.has_subscribers()
     }
 
     /// Tells of the task's latest change.
@@ -163,7 +173,7 @@ impl Announcer {
             return;
         };
         others.iter().for_each(|observer| observer.observe(&change));
-        if self.changes.receiver_count() > 0 {
+        if self.has_subscribers() {
             let _ = self.changes.send(change.clone());
         }
         last.keep(change);

@@ -2,6 +2,7 @@
 //! request to the store: one sync for both, and nobody has to be woken to come and look.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ekiden_core::id::{Kind, PoolName};
@@ -14,7 +15,11 @@ const LOOKED_AT_MAX: usize = 32;
 
 /// The claims that wait in a namespace, in the order in which they came.
 #[derive(Debug, Default)]
-pub struct Stands(Mutex<Waiting>);
+pub struct Stands {
+    waiting: Mutex<Waiting>,
+    /// How many there are. Mostly there is none, and whoever hands a task in sees it here without the lock.
+    count: AtomicUsize,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -47,21 +52,31 @@ impl Stands {
         let number = waiting.next;
         waiting.next += 1;
         waiting.claims.insert(number, Standing { ask, served: sender });
+        self.count.store(waiting.claims.len(), Ordering::Release);
         Stand { stands: self, number, served: Some(served) }
     }
 
     /// The first claim that asks for such a task. It stands no more.
     pub(crate) fn take(&self, pool: &PoolName, kind: &Kind) -> Option<Standing> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
         let mut waiting = self.waiting();
         let asks = |standing: &Standing| standing.ask.pools.contains(pool) && standing.ask.kinds.contains(kind);
         let mut first = waiting.claims.iter().take(LOOKED_AT_MAX);
         let number = first.find_map(|(number, standing)| asks(standing).then_some(*number))?;
-        waiting.claims.remove(&number)
+        self.remove(&mut waiting, number)
+    }
+
+    fn remove(&self, waiting: &mut Waiting, number: u64) -> Option<Standing> {
+        let removed = waiting.claims.remove(&number);
+        self.count.store(waiting.claims.len(), Ordering::Release);
+        removed
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         // Entries come and go whole, so a panic leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,14 +98,14 @@ impl Stand<'_> {
 
     /// Stops waiting. Somebody may be about to serve it: then that comes first.
     pub async fn leave(mut self) -> Vec<Leased> {
-        let stood = self.stands.waiting().claims.remove(&self.number).is_some();
+        let stood = self.stands.remove(&mut self.stands.waiting(), self.number).is_some();
         if stood { Vec::new() } else { self.served().await }
     }
 }
 
 impl Drop for Stand<'_> {
     fn drop(&mut self) {
-        self.stands.waiting().claims.remove(&self.number);
+        self.stands.remove(&mut self.stands.waiting(), self.number);
     }
 }
 

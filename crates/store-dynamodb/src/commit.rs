@@ -59,7 +59,7 @@ impl Shared {
                 Verdict::Repeated => return Ok(self.repeated(commit, prepared, &found)),
                 Verdict::Unmet => return Ok(conflict(commit, found)),
                 Verdict::Met if only_looks => {
-                    return Ok(Answer::Applied(Applied { revisions: vec![None] }));
+                    return Ok(Answer::Applied(Applied { revisions: vec![None].into() }));
                 }
                 // It changed between the write and the look, so the write is worth another try.
                 Verdict::Met if tries < limits::CONFLICTS_MAX => {}
@@ -159,7 +159,7 @@ impl Shared {
             };
             self.count(&key.namespace, before, after);
         }
-        Answer::Applied(Applied { revisions: prepared.revisions })
+        Answer::Applied(Applied { revisions: prepared.revisions.into() })
     }
 
     /// Claims of this process need not look for what it has just written. A new task need not even be read.
@@ -202,7 +202,7 @@ impl Shared {
         for write in commit.writes() {
             self.hint(Hint::Changed(write.key.clone()));
         }
-        Answer::Applied(Applied { revisions })
+        Answer::Applied(Applied { revisions: revisions.into() })
     }
 }
 

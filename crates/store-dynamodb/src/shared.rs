@@ -10,8 +10,7 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{Hint, Others, StoreError};
-use tokio::sync::broadcast;
+use ekiden_store::{Hint, Hints, Others, StoreError};
 
 use crate::counts::Deltas;
 use crate::foreign::Foreign;
@@ -21,9 +20,6 @@ use crate::namespaces::Known;
 use crate::tables::Names;
 use crate::units::Units;
 use crate::waiting::Waiting;
-
-/// 4,096 hints: a watcher that is further behind polls anyway.
-const HINTS_KEPT: usize = 4_096;
 
 /// 4,096 claims that a repetition is recognised of: a process sends far fewer within the two minutes that an id may be repeated.
 const CLAIMS_KEPT: usize = 4_096;
@@ -37,7 +33,7 @@ pub(crate) struct Shared {
     /// What is known of other programs without looking.
     pub(crate) others: Others,
     pub(crate) clock: Box<dyn Clock>,
-    pub(crate) hints: broadcast::Sender<Hint>,
+    pub(crate) hints: Hints,
     pub(crate) lines: Mutex<Lines>,
     pub(crate) heads: Mutex<Heads>,
     pub(crate) waiting: Mutex<Waiting>,
@@ -67,7 +63,7 @@ impl Shared {
             shards: shards.max(1),
             others,
             clock: Box::new(SystemClock),
-            hints: broadcast::channel(HINTS_KEPT).0,
+            hints: Hints::new(),
             lines: Mutex::default(),
             heads: Mutex::default(),
             waiting: Mutex::default(),
@@ -136,7 +132,7 @@ impl Shared {
 
     /// Nobody listening is as good as somebody who does not hear.
     pub(crate) fn hint(&self, hint: Hint) {
-        let _ = self.hints.send(hint);
+        self.hints.send(hint);
     }
 }
 

@@ -180,7 +180,7 @@ impl Store for DynamoStore {
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {
-        self.shared.hints.subscribe()
+        self.shared.hints.watch()
     }
 
     async fn check(&self, depth: CheckDepth) -> Result<Vec<Finding>, StoreError> {

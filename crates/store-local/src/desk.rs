@@ -11,10 +11,10 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::record::Record;
 use ekiden_core::task::Task;
 use ekiden_store::shelf::{Look, Put, Scribe, Shelf, Stamp};
-use ekiden_store::{Happened, Hint, Op, Outcome, StoreError};
+use ekiden_store::{Happened, Hint, Hints, Op, Outcome, StoreError};
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::oneshot;
 
 use crate::Options;
 use crate::checkpoint::{Changed, Changes, Checkpoint, Snapshot};
@@ -158,12 +158,7 @@ impl Desk {
     }
 
     /// Carries out an op in the index, and notes what has to be written.
-    pub(crate) fn carry_out(
-        &mut self,
-        mut op: Op,
-        hints: &broadcast::Sender<Hint>,
-        checkpoint: &Checkpoint,
-    ) -> Outcome {
+    pub(crate) fn carry_out(&mut self, mut op: Op, hints: &Hints, checkpoint: &Checkpoint) -> Outcome {
         if self.pending.back().is_none_or(|batch| batch.bytes >= BATCH_FULL) {
             self.begin_batch();
         }
@@ -175,7 +170,7 @@ impl Desk {
             changes_bytes: &mut self.changes_bytes,
             writing: self.writing.as_ref().map(|frozen| frozen.changes.as_ref()),
             newest: &mut self.newest,
-            heard: hints.receiver_count() > 0,
+            heard: hints.are_heard(),
             snapshot,
             checkpoint,
         };
@@ -510,9 +505,6 @@ pub(crate) fn names(op: &Op, key: &Key) -> bool {
 }
 
 /// Gives hints to whoever listens.
-pub(crate) fn send(hints: &broadcast::Sender<Hint>, heard: Vec<Hint>) {
-    for hint in heard {
-        // Nobody listening any more is as good as nobody listening.
-        let _ = hints.send(hint);
-    }
+pub(crate) fn send(hints: &Hints, heard: Vec<Hint>) {
+    heard.into_iter().for_each(|hint| hints.send(hint));
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ekiden_core::key::Key;
-use ekiden_store::{Hint, Op, Outcome, StoreError};
-use tokio::sync::{Notify, broadcast, oneshot};
+use ekiden_store::{Hints, Op, Outcome, StoreError};
+use tokio::sync::{Notify, oneshot};
 
 use crate::Options;
 use crate::checkpoint::Checkpoint;
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     log: Mutex<Log>,
     pub(crate) spares: Spares,
     pub(crate) checkpoint: Checkpoint,
-    pub(crate) hints: broadcast::Sender<Hint>,
+    pub(crate) hints: Hints,
     pub(crate) options: Options,
     pub(crate) folder: PathBuf,
     /// Not even the reserve has room for another batch.
@@ -60,7 +60,7 @@ impl Shared {
             spares: log.spares(),
             log: Mutex::new(log),
             checkpoint,
-            hints: broadcast::channel(HINTS_KEPT).0,
+            hints: Hints::new(),
             options,
             folder,
             exhausted: AtomicBool::new(false),
@@ -216,6 +216,3 @@ impl Shared {
         Ok(desk)
     }
 }
-
-/// 4,096 hints: a watcher that is further behind polls anyway.
-const HINTS_KEPT: usize = 4_096;

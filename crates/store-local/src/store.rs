@@ -211,7 +211,7 @@ impl Store for LocalStore {
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {
-        self.shared.hints.subscribe()
+        self.shared.hints.watch()
     }
 
     async fn check(&self, depth: CheckDepth) -> Result<Vec<Finding>, StoreError> {

@@ -56,6 +56,7 @@ pub mod conformance;
 pub mod entropy;
 mod error;
 mod ext;
+mod hints;
 pub mod layers;
 mod memory;
 mod op;
@@ -66,6 +67,7 @@ pub mod transfer;
 
 pub use error::{Happened, StoreError};
 pub use ext::{Alone, PlanError, RunAndClaimed, StoreExt};
+pub use hints::Hints;
 pub use memory::MemoryStore;
 pub use op::{Answer, Applied, Claimed, Conflict, Op, Outcome};
 pub use query::{

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use tokio::sync::broadcast;
 
 use crate::error::StoreError;
+use crate::hints::Hints;
 use crate::op::{Op, Outcome};
 use crate::query::{
     CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, TaskQuery, check_batch, check_namespaces,
@@ -19,24 +20,21 @@ use crate::query::{
 use crate::shelf::{Candidate, Look, Put, Scribe, Shelf, cursor_of, parse_cursor};
 use crate::store::{CheckDepth, Finding, Hint, Info, Others, Store};
 
-/// 4,096 hints: a watcher that is further behind polls anyway.
-const HINTS_KEPT: usize = 4_096;
-
-/// 256 looks at the lock before a thread goes to sleep for it: some microseconds, about two batches of ops.
-const SPINS_MAX: usize = 256;
+/// 16 looks at the lock before a thread goes to sleep for it: some microseconds, about two batches of ops.
+const LOOKS_MAX: usize = 16;
 
 /// Keeps records in this process, under one short lock.
 #[derive(Debug)]
 pub struct MemoryStore {
     /// `None` once the store was closed.
     shelf: Mutex<Option<Shelf>>,
-    hints: broadcast::Sender<Hint>,
+    hints: Hints,
 }
 
 /// Hears of changes. Nothing is ever away.
 struct Listener<'a> {
     /// Where hints go, if anybody listens.
-    hints: Option<&'a broadcast::Sender<Hint>>,
+    hints: Option<&'a Hints>,
     /// What tasks were before, to be dropped without the lock.
     replaced: SmallVec<[Arc<Task>; REPLACED_AT_ONCE]>,
 }
@@ -46,18 +44,17 @@ const REPLACED_AT_ONCE: usize = 4;
 
 impl Scribe for Listener<'_> {
     fn put(&mut self, put: Put<'_>) {
-        // Nobody listening any more is as good as nobody listening.
-        if let Some(sender) = self.hints {
+        if let Some(hints) = self.hints {
             if put.ready {
-                let _ = sender.send(Hint::Ready(put.key.namespace.clone()));
+                hints.send(Hint::Ready(put.key.namespace.clone()));
             }
-            let _ = sender.send(Hint::Changed(put.key.clone()));
+            hints.send(Hint::Changed(put.key.clone()));
         }
     }
 
     fn deleted(&mut self, key: &Key, _: u64) {
-        if let Some(sender) = self.hints {
-            let _ = sender.send(Hint::Changed(key.clone()));
+        if let Some(hints) = self.hints {
+            hints.send(Hint::Changed(key.clone()));
         }
     }
 
@@ -73,7 +70,7 @@ impl Scribe for Listener<'_> {
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
-        Self { shelf: Mutex::new(Some(Shelf::default())), hints: broadcast::channel(HINTS_KEPT).0 }
+        Self { shelf: Mutex::new(Some(Shelf::default())), hints: Hints::new() }
     }
 
     /// The lock is never held across an await, and a panic inside it leaves nothing half done: records are replaced whole.
@@ -81,11 +78,12 @@ impl MemoryStore {
     /// It is held for a few microseconds, and a thread that goes to sleep for it costs more than that, twice. The mutex of the
     /// standard library does not spin once somebody sleeps, so under load everybody would.
     fn lock(&self) -> MutexGuard<'_, Option<Shelf>> {
-        for _ in 0..SPINS_MAX {
+        for looks in 0..LOOKS_MAX {
             match self.shelf.try_lock() {
                 Ok(shelf) => return shelf,
                 Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+                // Each look takes the lock's line of memory away from its holder, so there are not many of them.
+                Err(TryLockError::WouldBlock) => (0..8 << looks.min(3)).for_each(|_| std::hint::spin_loop()),
             }
         }
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,7 +113,7 @@ impl Store for MemoryStore {
         // Made before the lock and dropped behind it, like what is left of the ops and what they replaced: whoever allocates may
         // have to wait for others, and then all who want the lock wait too.
         let mut outcomes = Vec::with_capacity(ops.len());
-        let hints = Some(&self.hints).filter(|hints| hints.receiver_count() > 0);
+        let hints = Some(&self.hints).filter(|hints| hints.are_heard());
         let mut listener = Listener { hints, replaced: SmallVec::new() };
         let mut shelf = self.lock();
         match shelf.as_mut() {
@@ -159,7 +157,7 @@ impl Store for MemoryStore {
     }
 
     fn watch(&self) -> broadcast::Receiver<Hint> {
-        self.hints.subscribe()
+        self.hints.watch()
     }
 
     async fn check(&self, depth: CheckDepth) -> Result<Vec<Finding>, StoreError> {

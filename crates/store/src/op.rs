@@ -5,6 +5,7 @@ use ekiden_core::commit::Commit;
 use ekiden_core::id::OpId;
 use ekiden_core::key::Key;
 use ekiden_core::record::{Revision, Versioned};
+use smallvec::SmallVec;
 
 use crate::error::StoreError;
 
@@ -46,7 +47,7 @@ pub type Outcome = Result<Answer, StoreError>;
 pub struct Applied {
     /// The revision of each put record, in the order of the writes; `None` for other writes. After a repeated commit it
     /// is the record's revision now, which may come from a later commit.
-    pub revisions: Vec<Option<Revision>>,
+    pub revisions: SmallVec<[Option<Revision>; 1]>,
 }
 
 /// What was found instead of what was expected.

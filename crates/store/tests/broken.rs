@@ -160,7 +160,7 @@ impl Broken {
         let adds: Vec<Write> = writes.iter().filter(|write| matches!(write.action, Action::Add(_))).cloned().collect();
         // A commit that lost its put has an add without one, which no commit may hold.
         let Ok(commit) = Commit::new(id, writes) else {
-            return Ok(Answer::Applied(ekiden_store::Applied { revisions: vec![None; asked] }));
+            return Ok(Answer::Applied(ekiden_store::Applied { revisions: vec![None; asked].into() }));
         };
         let tasks_deleted =
             commit.writes().iter().filter(|write| write.action == Action::Delete && write.key.kind == RecordKind::Task);
@@ -193,7 +193,7 @@ impl Broken {
     /// Makes index entries wrong.
     fn spoil(&self, record: &mut Record, index: &mut Index, key: &Key) {
         match self.bug {
-            Bug::ForgetsDue => index.due = Box::default(),
+            Bug::ForgetsDue => index.due = Default::default(),
             Bug::ForgetsHolder => index.held = false,
             Bug::ForgetsOrder => index.ready.iter_mut().for_each(|ready| ready.rank = Rank(0)),
             Bug::IgnoresLane => {

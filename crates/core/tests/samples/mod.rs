@@ -161,7 +161,7 @@ fn in_line() -> Vec<Task> {
     let mut out_of_lane = retrying(serial);
     out_of_lane.state.place = Place::None;
     let mut late_retry = retrying(|_| {});
-    late_retry.state.late = Some(LateLease { token: Token(2), claim: OpId::from_bits(8), holder: runner() });
+    late_retry.state.late = Some(Box::new(LateLease { token: Token(2), claim: OpId::from_bits(8), holder: runner() }));
     late_retry.state.execution_no = 2;
     let retry_after_loss = {
         let task = after(&after(&running(|_| {}), lost()), claim(Until::Heartbeat));

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::filter::TaskFilter;
@@ -79,18 +80,23 @@ impl StoreQueue {
     /// Whether a runner's beat went through this queue within half its lease: nobody can have given it up since, and what it
     /// claims now it keeps for a while.
     fn has_just_beaten(&self, namespace: &Namespace, runner: &RunnerId) -> bool {
+        self.has_beaten_by(namespace, runner, self.clock.monotonic())
+    }
+
+    fn has_beaten_by(&self, namespace: &Namespace, runner: &RunnerId, now: Duration) -> bool {
         let beat = self.last_beat(namespace, runner);
-        beat.is_some_and(|beat| self.clock.monotonic().saturating_sub(beat.at) < beat.lease.as_duration() / 2)
+        beat.is_some_and(|beat| now.saturating_sub(beat.at) < beat.lease.as_duration() / 2)
     }
 
     /// The claim, if the settings of all its pools are known and its holder is known to live.
     pub(super) fn known_claim(&self, ask: &Ask) -> Option<Claim> {
-        if !self.has_just_beaten(&ask.namespace, &ask.holder) {
+        let now = self.clock.monotonic();
+        if !self.has_beaten_by(&ask.namespace, &ask.holder, now) {
             return None;
         }
         let mut pools = Vec::with_capacity(ask.pools.len());
         for pool in ask.pools.iter() {
-            let (settings, _) = self.known_settings(&ask.namespace, pool)?;
+            let (settings, _) = self.known_settings_at(&ask.namespace, pool, now)?;
             pools.push(claim_pool(ask, pool, &settings));
         }
         Some(self.claim_from(ask, pools))

@@ -81,7 +81,16 @@ impl StoreQueue {
 
     /// The settings, if they were read a moment ago.
     pub(super) fn known_settings(&self, namespace: &Namespace, pool: &PoolName) -> Option<(Arc<PoolSettings>, Source)> {
-        let now = self.clock.monotonic();
+        self.known_settings_at(namespace, pool, self.clock.monotonic())
+    }
+
+    /// The same for whoever has just looked at the clock.
+    pub(super) fn known_settings_at(
+        &self,
+        namespace: &Namespace,
+        pool: &PoolName,
+        now: Duration,
+    ) -> Option<(Arc<PoolSettings>, Source)> {
         let pools = self.known_pools();
         let known = pools.get(namespace)?.get(pool)?;
         (now.saturating_sub(known.read_at) < KNOWN_FOR).then(|| (known.settings.clone(), known.source))

@@ -1,7 +1,7 @@
 //! Cards: what the index knows of a task. They follow from the record, as index entries do, and spare an open the decoding.
 
 use ekiden_core::id::{GroupId, Kind, PoolName, SessionId};
-use ekiden_core::index::{Due, DueIndex, Index, Ready};
+use ekiden_core::index::{Due, DueIndex, Dues, Index, Ready};
 use ekiden_core::order::Rank;
 use ekiden_core::reason::Refusal;
 use ekiden_core::task::Phase;
@@ -58,7 +58,7 @@ pub(crate) fn read_card(reader: &mut Reader<'_>) -> Result<Card, Unreadable> {
         _ => None,
     };
     let count = reader.u8()?;
-    let due: Result<Box<[_]>, Unreadable> = (0..count)
+    let due: Result<Dues, Unreadable> = (0..count)
         .map(|_| {
             let number = reader.u8()?;
             let index = DueIndex::ALL.get(usize::from(number)).ok_or(Unreadable::Short)?;

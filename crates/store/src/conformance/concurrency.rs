@@ -209,7 +209,7 @@ pub async fn one_of_many_writers_at_one_revision_is_applied(lab: Lab) {
             match answer {
                 Answer::Applied(done) => {
                     applied += 1;
-                    assert_eq!(done.revisions, [Some(stored.revision.clone())]);
+                    assert_eq!(done.revisions.as_slice(), [Some(stored.revision.clone())]);
                     assert_eq!(stored.record, held(&format!("{round}-{racer}")), "the winner's record is there");
                 }
                 Answer::Conflict(conflict) => assert_eq!(conflict.found, [(key.clone(), Some(stored.clone()))]),

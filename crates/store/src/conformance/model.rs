@@ -12,6 +12,7 @@ use ekiden_core::index::{DueIndex, Index};
 use ekiden_core::key::Key;
 use ekiden_core::record::{Record, Revision, Versioned};
 use ekiden_core::task::Task;
+use smallvec::SmallVec;
 use tokio::sync::broadcast;
 
 use crate::error::StoreError;
@@ -69,7 +70,7 @@ impl State {
         };
         let all_deleted = |write: &Write| write.action == Action::Delete && self.find(&write.key).is_none();
         if commit.writes().iter().any(bears_id) || commit.writes().iter().all(all_deleted) {
-            return Answer::Applied(Applied { revisions: Vec::new() });
+            return Answer::Applied(Applied { revisions: SmallVec::new() });
         }
         let unmet = |write: &&Write| match (&write.expect, self.find(&write.key)) {
             (Expect::Any, _) | (Expect::Absent, None) => false,
@@ -99,7 +100,7 @@ impl State {
                 }
             }
         }
-        Answer::Applied(Applied { revisions: Vec::new() })
+        Answer::Applied(Applied { revisions: SmallVec::new() })
     }
 
     fn tasks(&self) -> impl Iterator<Item = (&Versioned, &Task, Index)> {

@@ -26,7 +26,7 @@ impl Shelf {
             }
             Verdict::Met => {
                 let id = commit.id();
-                let mut revisions = Vec::with_capacity(places.len());
+                let mut revisions = SmallVec::with_capacity(places.len());
                 // Its keys are distinct, so no write moves what was found for another.
                 for ((key, action), found) in commit.take_actions().zip(places) {
                     revisions.push(self.write(id, key, action, found, scribe));

@@ -16,7 +16,7 @@ mod spaces;
 use std::sync::Arc;
 
 use ekiden_core::id::{Namespace, OpId, PoolName};
-use ekiden_core::index::{Due, Index};
+use ekiden_core::index::{Dues, Index};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::record::{Record, Versioned};
 use ekiden_core::task::{Phase, Task};
@@ -79,7 +79,7 @@ pub struct Shelf {
 struct Other {
     record: Record,
     stamp: Stamp,
-    due: Box<[Due]>,
+    due: Dues,
 }
 
 /// What each claim took and has not ended, so that a repeated claim finds it. Most claims take one.

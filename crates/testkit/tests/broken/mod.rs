@@ -108,7 +108,7 @@ impl Broken {
         let lost = |write: &Write| kinds.contains(&write.key.kind) && matches!(write.action, Action::Put(..));
         let writes: Vec<Write> = commit.into_writes().into_iter().filter(|write| !lost(write)).collect();
         if writes.is_empty() {
-            return Ok(Answer::Applied(Applied { revisions: Vec::new() }));
+            return Ok(Answer::Applied(Applied { revisions: Default::default() }));
         }
         self.inner.commit(Commit::new(id, writes).unwrap()).await
     }

@@ -137,8 +137,8 @@ impl Draw {
             counted: draw.0.chance(50),
             newer: draw.newer(),
         });
-        state.late =
-            self.maybe(|draw| LateLease { token: Token(draw.number()), claim: draw.op(), holder: draw.runner() });
+        state.late = self
+            .maybe(|draw| Box::new(LateLease { token: Token(draw.number()), claim: draw.op(), holder: draw.runner() }));
         state.waits_for = (0..self.of(&[0, 0, 1, 17])).map(|_| self.id()).collect();
         state.has_dependents = self.0.chance(50);
         state.retried_as = self.maybe(Self::id);

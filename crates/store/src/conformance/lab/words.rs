@@ -118,7 +118,7 @@ pub fn delete_at(key: Key, revision: Revision) -> Write {
 /// The revisions of a commit that must be applied.
 pub fn applied(answer: Answer) -> Vec<Option<Revision>> {
     match answer {
-        Answer::Applied(applied) => applied.revisions,
+        Answer::Applied(applied) => applied.revisions.into_vec(),
         other => panic!("expected an applied commit, got {other:?}"),
     }
 }
