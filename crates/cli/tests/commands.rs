@@ -53,7 +53,10 @@ async fn output_is_readable_while_the_command_runs() {
     let attempt = AttemptRef { task: post.client.task(&id), execution_no: 1 };
     let part = in_time(async {
         loop {
-            if let Ok(part) = post.logs.read(attempt.clone(), 4, 100).await {
+            // The first line may be there before the second.
+            if let Ok(part) = post.logs.read(attempt.clone(), 4, 100).await
+                && !part.bytes.is_empty()
+            {
                 return part;
             }
             tokio::task::yield_now().await;
