@@ -57,7 +57,7 @@ const TESTKIT: &str = "ekiden-testkit";
 const BACKENDS: &str = "ekiden-store-*";
 
 /// What `core` may depend on outside its tests: data and its formats.
-const CORE_DEPENDENCIES: &[&str] = &["serde", "serde_json", "bytes", "uuid", "jiff", "croner", "thiserror"];
+const CORE_DEPENDENCIES: &[&str] = &["serde", "serde_json", "bytes", "uuid", "jiff", "croner", "smallvec", "thiserror"];
 
 /// What must not come in behind those either: runtimes, randomness, the network.
 const CORE_NEVER: &[&str] = &["tokio", "rand", "getrandom", "reqwest", "hyper"];
