@@ -3,6 +3,7 @@
 //! Start at [`transition::decide`], which changes a task's phase, and at [`plan`], which turns a wish into a commit.
 
 pub mod attempt;
+pub mod brief;
 pub mod claim;
 pub mod commit;
 pub mod dependency;

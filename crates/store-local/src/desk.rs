@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ekiden_core::brief::Brief;
 use ekiden_core::commit::{Action, Expect};
 use ekiden_core::id::{Namespace, TaskId};
 use ekiden_core::key::{Key, RecordKind};
@@ -223,9 +224,13 @@ impl Desk {
     pub(crate) fn missing(&self, ops: &[Op]) -> Vec<Key> {
         let commits = ops.iter().filter_map(|op| if let Op::Commit(commit) = op { Some(commit) } else { None });
         let keys = commits.flat_map(|commit| commit.writes()).map(|write| &write.key);
-        keys.filter(|key| key.kind == RecordKind::Task && !self.is_new(key) && self.look(key).is_none())
-            .cloned()
-            .collect()
+        let is_missing = |key: &&Key| {
+            key.kind == RecordKind::Task
+                && !self.is_new(key)
+                && self.shelf.stamp(key).is_none()
+                && self.gone(key).is_none()
+        };
+        keys.filter(is_missing).cloned().collect()
     }
 
     /// The tasks that claims among these ops will most likely take and whose bodies are in the checkpoint only.
@@ -471,6 +476,11 @@ impl Scribe for Journal<'_> {
     fn replaced(&mut self, old: Arc<Task>) {
         // Mostly the log and the checkpoint still need it, and this is only one who lets go.
         drop(old);
+    }
+
+    fn brief(&mut self, _: &Arc<Task>) -> Option<Box<Brief>> {
+        // What ended leaves memory with the next checkpoint.
+        None
     }
 
     fn fetch(&mut self, key: &Key) -> Option<Arc<Task>> {

@@ -1,12 +1,15 @@
 //! The memory store: complete, exact, never durable. It is the executable specification that other stores are compared with.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use async_trait::async_trait;
+use ekiden_core::brief::Brief;
+use ekiden_core::commit::{Action, Expect};
 use ekiden_core::id::Namespace;
 use ekiden_core::key::Key;
 use ekiden_core::limits;
-use ekiden_core::record::Versioned;
+use ekiden_core::record::{Record, Versioned};
 use ekiden_core::task::Task;
 use smallvec::SmallVec;
 use tokio::sync::broadcast;
@@ -20,15 +23,50 @@ use crate::query::{
 use crate::shelf::{Candidate, Look, Put, Scribe, Shelf, cursor_of, parse_cursor};
 use crate::store::{CheckDepth, Finding, Hint, Info, Others, Store};
 
-/// 16 looks at the lock before a thread goes to sleep for it: some microseconds, about two batches of ops.
-const LOOKS_MAX: usize = 16;
+/// 256 looks at the lock before a thread goes to sleep for it: some ten microseconds, a dozen batches of ops.
+const LOOKS_MAX: usize = 256;
+
+/// 4 pauses between two looks: a fraction of what most ops take, so that whoever waits comes hardly later than it could.
+const PAUSES: usize = 4;
 
 /// Keeps records in this process, under one short lock.
 #[derive(Debug)]
 pub struct MemoryStore {
-    /// `None` once the store was closed.
-    shelf: Mutex<Option<Shelf>>,
+    inside: Mutex<Inside>,
     hints: Hints,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+struct Inside {
+    /// `None` once the store was closed. In a box, so that those who look at the lock leave alone what its holder works on.
+    shelf: Option<Box<Shelf>>,
+    /// What tasks were before they ended, for whoever hands tasks in to drop: memory that was asked for by one thread and is
+    /// given back by another makes both wait for the system's allocator, unless that one asks for the like right away.
+    left: VecDeque<Arc<Task>>,
+}
+
+/// 64 tasks that nobody has dropped yet.
+const LEFT_MAX: usize = 64;
+
+/// 4 KiB: what has a larger payload is dropped at once.
+const LEFT_BYTES_MAX: usize = 4_096;
+
+impl Inside {
+    /// Takes what a batch replaced, or lets it drop as many as it added.
+    fn trade(&mut self, listener: &mut Listener<'_>) {
+        if listener.added > 0 {
+            let count = listener.added.min(self.left.len());
+            listener.replaced.extend(self.left.drain(..count));
+        } else {
+            let small = |task: &Arc<Task>| task.spec.envelope.payload.len() <= LEFT_BYTES_MAX;
+            if listener.replaced.iter().all(small) {
+                let room = LEFT_MAX - self.left.len();
+                let count = room.min(listener.replaced.len());
+                self.left.extend(listener.replaced.drain(..count));
+            }
+        }
+    }
 }
 
 /// Hears of changes. Nothing is ever away.
@@ -36,11 +74,33 @@ struct Listener<'a> {
     /// Where hints go, if anybody listens.
     hints: Option<&'a Hints>,
     /// What tasks were before, to be dropped without the lock.
-    replaced: SmallVec<[Arc<Task>; REPLACED_AT_ONCE]>,
+    replaced: SmallVec<[Arc<Task>; FEW]>,
+    /// Tasks of these ops in few words, and which they are. What ended is most of what a store holds, and takes half the memory
+    /// so.
+    briefs: SmallVec<[(*const Task, Box<Brief>); FEW]>,
+    /// How many tasks are new, if nobody was faster.
+    added: usize,
 }
 
-/// 4 tasks that were replaced need no list: most requests replace one.
-const REPLACED_AT_ONCE: usize = 4;
+/// 4 tasks need no list: most requests are about one.
+const FEW: usize = 4;
+
+impl<'a> Listener<'a> {
+    fn new(hints: &'a Hints, ops: &[Op]) -> Self {
+        let hints = Some(hints).filter(|hints| hints.are_heard());
+        let mut listener = Self { hints, replaced: SmallVec::new(), briefs: SmallVec::new(), added: 0 };
+        let commits = ops.iter().filter_map(|op| if let Op::Commit(commit) = op { Some(commit) } else { None });
+        for write in commits.flat_map(|commit| commit.writes()) {
+            let Action::Put(Record::Task(task), _) = &write.action else { continue };
+            if write.expect == Expect::Absent {
+                listener.added += 1;
+            } else if let Some(brief) = Brief::of(task) {
+                listener.briefs.push((Arc::as_ptr(task), Box::new(brief)));
+            }
+        }
+        listener
+    }
+}
 
 impl Scribe for Listener<'_> {
     fn put(&mut self, put: Put<'_>) {
@@ -62,6 +122,11 @@ impl Scribe for Listener<'_> {
         self.replaced.push(old);
     }
 
+    fn brief(&mut self, task: &Arc<Task>) -> Option<Box<Brief>> {
+        let at = self.briefs.iter().position(|(of, _)| std::ptr::eq(*of, Arc::as_ptr(task)))?;
+        Some(self.briefs.swap_remove(at).1)
+    }
+
     fn fetch(&mut self, _: &Key) -> Option<Arc<Task>> {
         None
     }
@@ -70,27 +135,27 @@ impl Scribe for Listener<'_> {
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
-        Self { shelf: Mutex::new(Some(Shelf::default())), hints: Hints::new() }
+        let inside = Inside { shelf: Some(Box::default()), left: VecDeque::with_capacity(LEFT_MAX) };
+        Self { inside: Mutex::new(inside), hints: Hints::new() }
     }
 
     /// The lock is never held across an await, and a panic inside it leaves nothing half done: records are replaced whole.
     ///
     /// It is held for a few microseconds, and a thread that goes to sleep for it costs more than that, twice. The mutex of the
     /// standard library does not spin once somebody sleeps, so under load everybody would.
-    fn lock(&self) -> MutexGuard<'_, Option<Shelf>> {
-        for looks in 0..LOOKS_MAX {
-            match self.shelf.try_lock() {
-                Ok(shelf) => return shelf,
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        for _ in 0..LOOKS_MAX {
+            match self.inside.try_lock() {
+                Ok(inside) => return inside,
                 Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                // Each look takes the lock's line of memory away from its holder, so there are not many of them.
-                Err(TryLockError::WouldBlock) => (0..8 << looks.min(3)).for_each(|_| std::hint::spin_loop()),
+                Err(TryLockError::WouldBlock) => (0..PAUSES).for_each(|_| std::hint::spin_loop()),
             }
         }
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read<T>(&self, question: impl FnOnce(&Shelf) -> T) -> Result<T, StoreError> {
-        self.lock().as_ref().map(question).ok_or_else(StoreError::closed)
+        self.lock().shelf.as_deref().map(question).ok_or_else(StoreError::closed)
     }
 }
 
@@ -113,14 +178,14 @@ impl Store for MemoryStore {
         // Made before the lock and dropped behind it, like what is left of the ops and what they replaced: whoever allocates may
         // have to wait for others, and then all who want the lock wait too.
         let mut outcomes = Vec::with_capacity(ops.len());
-        let hints = Some(&self.hints).filter(|hints| hints.are_heard());
-        let mut listener = Listener { hints, replaced: SmallVec::new() };
-        let mut shelf = self.lock();
-        match shelf.as_mut() {
+        let mut listener = Listener::new(&self.hints, &ops);
+        let mut inside = self.lock();
+        match inside.shelf.as_mut() {
             Some(shelf) => outcomes.extend(ops.iter_mut().map(|op| shelf.carry_out(op, &mut listener))),
             None => outcomes.resize(ops.len(), Err(StoreError::closed())),
         }
-        drop(shelf);
+        inside.trade(&mut listener);
+        drop(inside);
         outcomes
     }
 
@@ -168,7 +233,7 @@ impl Store for MemoryStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        self.lock().take().map(drop).ok_or_else(StoreError::closed)
+        self.lock().shelf.take().map(drop).ok_or_else(StoreError::closed)
     }
 }
 

@@ -9,7 +9,7 @@ use ekiden_core::task::Phase;
 use hashbrown::HashMap;
 
 use super::indexes::Lists;
-use super::space::{Body, Slot, Tally};
+use super::space::{Slot, Tally};
 use super::{Shelf, Taken, retake};
 use crate::store::Finding;
 
@@ -30,8 +30,8 @@ impl Shelf {
                 retake(&mut taken, namespace, slot, None, entry.claim());
                 tallies.entry(namespace.clone()).or_default().enter(entry.names().pool, entry.index.phase);
                 let key = entry.listed.id.key(ekiden_core::key::RecordKind::Task, namespace);
-                if let Body::Here(task) = &entry.body
-                    && Index::of(&key, &Record::Task(task.clone())) != entry.index
+                if let Some(task) = entry.task(namespace)
+                    && Index::of(&key, &Record::Task(task)) != entry.index
                 {
                     findings.push(unlike(key));
                 }

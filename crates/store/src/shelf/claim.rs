@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::indexes::{Pool, Waiting};
 use super::listed::Listed;
-use super::space::{Entry, Slot, Stamp};
+use super::space::{Body, Entry, Slot, Stamp};
 use super::{Put, Scribe, Shelf, retake};
 use crate::op::{Answer, Claimed};
 
@@ -114,7 +114,7 @@ impl Shelf {
         let slots = lines.flat_map(|(asked, line)| line.iter().take(claim.limit).map(move |slot| (asked, *slot)));
         let entries = slots.take(most).filter_map(|(asked, slot)| {
             let entry = self.spaces.get(&asked.namespace)?.entries.at(slot);
-            entry.here().is_none().then(|| entry.listed.key(&asked.namespace))
+            entry.is_away().then(|| entry.listed.key(&asked.namespace))
         });
         entries.collect()
     }
@@ -123,9 +123,11 @@ impl Shelf {
     fn taken_by(&self, claim: &Claim) -> Vec<Versioned> {
         let Some(mine) = self.taken.get(&claim.id) else { return Vec::new() };
         let mine = mine.iter();
-        let entries = mine.filter_map(|(namespace, slot)| Some(self.spaces.get(namespace)?.entries.at(*slot)));
-        let mut tasks: Vec<Versioned> =
-            entries.filter_map(|entry| entry.here().map(|task| entry.versioned(task))).collect();
+        let taken = mine.filter_map(|(namespace, slot)| {
+            let entry = self.spaces.get(namespace)?.entries.at(*slot);
+            entry.task(namespace).map(|task| entry.versioned(task))
+        });
+        let mut tasks: Vec<Versioned> = taken.collect();
         tasks.sort_by_key(|versioned| versioned.record.as_task().map(|task| task.spec.order()));
         tasks
     }
@@ -209,7 +211,7 @@ impl Shelf {
             Some(task) => Arc::new(task),
             None => old.here()?.clone(),
         };
-        let same_spec = old.here().is_none_or(|old| Arc::ptr_eq(&old.spec, &task.spec));
+        let same_spec = old.here().is_none() || old.has(&task.spec);
         let versioned = stamp.on(Key::task(namespace, task.id()), Record::Task(task.clone()));
         let index = Index::of(&versioned.key, &versioned.record);
         let ready = index.ready.is_some();
@@ -217,7 +219,10 @@ impl Shelf {
         if in_place {
             space.moved(slot, task, stamp, index);
         } else {
-            space.replace(slot, task, stamp, index).into_iter().for_each(|old| scribe.replaced(old));
+            space
+                .replace(slot, &task, Body::Here(task.clone()), stamp, index)
+                .into_iter()
+                .for_each(|old| scribe.replaced(old));
         }
         let after = space.entries.at(slot).claim();
         retake(&mut self.taken, namespace, slot, before, after);
@@ -256,7 +261,7 @@ impl Shelf {
 
 /// The task, from wherever it is.
 fn body(entry: &Entry, namespace: &Namespace, scribe: &mut dyn Scribe) -> Option<Arc<Task>> {
-    entry.here().cloned().or_else(|| scribe.fetch(&entry.listed.id.key(RecordKind::Task, namespace)))
+    entry.task(namespace).or_else(|| scribe.fetch(&entry.listed.id.key(RecordKind::Task, namespace)))
 }
 
 /// All kinds of a pool, up to the limit. Beyond it each claim begins at another place, so that no kind is left out for long.

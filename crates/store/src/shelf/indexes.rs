@@ -4,17 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::listed::{Ident, Listed};
+use super::mainly::Mainly;
+use super::run::Run;
+use super::space::{Entries, Entry, NamesRef, Slot, Stood};
 use ekiden_core::id::{GroupId, Kind, PoolName, RunnerId, SessionId};
 use ekiden_core::index::{Due, DueIndex, Ready};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::order::Rank;
 use ekiden_core::task::Phase;
 use ekiden_core::time::Timestamp;
-use hashbrown::HashMap;
-
-use super::listed::{Ident, Listed};
-use super::run::Run;
-use super::space::{Entries, Entry, NamesRef, Slot, Stood};
 
 /// Claimable tasks of one kind, by rank, then by creation.
 #[derive(Debug, Default, PartialEq)]
@@ -40,10 +39,10 @@ pub(crate) struct Pool {
 pub(crate) struct Lists {
     pub(crate) all: Run<Slot>,
     pub(crate) phases: [Run<Slot>; Phase::ALL.len()],
-    pub(crate) pools: HashMap<PoolName, Pool>,
-    pub(crate) groups: HashMap<GroupId, Run<Slot>>,
-    pub(crate) sessions: HashMap<SessionId, Run<Slot>>,
-    pub(crate) held: HashMap<RunnerId, Run<Slot>>,
+    pub(crate) pools: Mainly<PoolName, Pool>,
+    pub(crate) groups: Mainly<GroupId, Run<Slot>>,
+    pub(crate) sessions: Mainly<SessionId, Run<Slot>>,
+    pub(crate) held: Mainly<RunnerId, Run<Slot>>,
     /// Records other than tasks, by kind.
     pub(crate) names: BTreeMap<RecordKind, BTreeSet<Arc<str>>>,
     due: [Run<DuePlace>; DueIndex::ALL.len()],
@@ -99,17 +98,13 @@ impl Lists {
     pub(crate) fn add(&mut self, entries: &Entries, slot: Slot, new: &Entry) {
         let names = new.names();
         let behind = insert(&mut self.all, entries, slot, 0);
-        // Few pools: looking twice where one is new costs less than a name that is cloned for each task.
-        let pool = match self.pools.get_mut(names.pool) {
-            Some(pool) => pool,
-            None => self.pools.entry(names.pool.clone()).or_default(),
-        };
+        let pool = self.pools.open(names.pool);
         insert(&mut pool.all, entries, slot, behind);
         if let Some(group) = names.group {
-            insert(self.groups.entry(group.clone()).or_default(), entries, slot, behind);
+            insert(self.groups.open(group), entries, slot, behind);
         }
         if let Some(session) = names.session {
-            insert(self.sessions.entry(session.clone()).or_default(), entries, slot, behind);
+            insert(self.sessions.open(session), entries, slot, behind);
         }
         if let Some(ready) = new.index.ready {
             pool.stand(entries, names.kind, ready.rank, slot, behind);
@@ -236,7 +231,7 @@ impl Lists {
         for Due { index, at } in due {
             self.list((*at, RecordKind::Task, id.clone()), *index);
             if *index == DueIndex::Promote {
-                let pool = self.pools.entry(names.pool.clone()).or_default();
+                let pool = self.pools.open(names.pool);
                 pool.waiting.entry(names.kind.clone()).or_default().insert((*at, id.clone()));
             }
         }
@@ -257,12 +252,9 @@ impl Lists {
     }
 
     fn hold(&mut self, entries: &Entries, slot: Slot, holder: Option<&RunnerId>) {
-        let Some(runner) = holder else { return };
-        let run = match self.held.get_mut(runner) {
-            Some(run) => run,
-            None => self.held.entry(runner.clone()).or_default(),
-        };
-        insert(run, entries, slot, 0);
+        if let Some(runner) = holder {
+            insert(self.held.open(runner), entries, slot, 0);
+        }
     }
 
     fn let_go(&mut self, entries: &Entries, slot: Slot, holder: Option<&RunnerId>) {
@@ -282,7 +274,10 @@ fn remove(run: &mut Run<Slot>, entries: &Entries, slot: Slot) {
     run.remove(&slot, |other| entries.place(*other).cmp(place));
 }
 
-fn remove_named<K: Eq + std::hash::Hash>(runs: &mut HashMap<K, Run<Slot>>, name: &K, entries: &Entries, slot: Slot) {
+fn remove_named<K>(runs: &mut Mainly<K, Run<Slot>>, name: &K, entries: &Entries, slot: Slot)
+where
+    K: Clone + Eq + std::hash::Hash,
+{
     if let Some(run) = runs.get_mut(name) {
         remove(run, entries, slot);
         if run.is_empty() {

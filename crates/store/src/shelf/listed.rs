@@ -30,6 +30,14 @@ impl Ident {
         TaskId::bits_of(name).map_or_else(|| Self::Other(Arc::from(name)), Self::generated)
     }
 
+    /// The name, of a task.
+    pub(crate) fn task_id(&self) -> TaskId {
+        match self {
+            Self::Generated(upper, lower) => TaskId::from_bits(bits(*upper, *lower)),
+            Self::Other(name) => TaskId::new(name).expect("a task's name was checked when it was made"),
+        }
+    }
+
     /// The key of the record with this name.
     pub(crate) fn key(&self, kind: RecordKind, namespace: &Namespace) -> Key {
         let name = match self {

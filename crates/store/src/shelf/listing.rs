@@ -60,7 +60,7 @@ impl Shelf {
         for slot in slots.by_ref().take(limits::PAGE_SCAN_MAX) {
             let entry = space.entries.at(*slot);
             last = Some(&entry.listed);
-            let task = match entry.look() {
+            let task = match entry.look(&query.filter.namespace) {
                 Look::Here(versioned) if matches(&query.filter, &versioned) => Some(versioned),
                 Look::Away => None,
                 Look::Here(_) | Look::Nothing => continue,

@@ -9,12 +9,14 @@ mod commit;
 mod indexes;
 mod listed;
 mod listing;
+mod mainly;
 mod run;
 mod space;
 mod spaces;
 
 use std::sync::Arc;
 
+use ekiden_core::brief::Brief;
 use ekiden_core::id::{Namespace, OpId, PoolName};
 use ekiden_core::index::{Dues, Index};
 use ekiden_core::key::{Key, RecordKind};
@@ -32,7 +34,7 @@ pub use listing::{Candidate, Scan};
 pub use space::{Names, Stamp};
 
 use listed::Ident;
-use space::{Entry, Slot};
+use space::{Body, Entry, Slot};
 use spaces::Spaces;
 
 /// Hears of every change while it is made, in order, and brings what is away.
@@ -45,6 +47,9 @@ pub trait Scribe {
 
     /// A task was replaced, and this is what it was. Whoever holds a lock may drop it later.
     fn replaced(&mut self, old: Arc<Task>);
+
+    /// A task in few words, where the store keeps it so and they say all of it. Asked under the lock: whoever can, made it before.
+    fn brief(&mut self, task: &Arc<Task>) -> Option<Box<Brief>>;
 
     /// The task whose body was put away; `None` where it cannot be read, and the claim passes over it.
     fn fetch(&mut self, key: &Key) -> Option<Arc<Task>>;
@@ -136,7 +141,7 @@ impl Shelf {
     /// What is here under a key.
     pub fn look(&self, key: &Key) -> Look {
         if key.kind == RecordKind::Task {
-            return self.entry(key).map_or(Look::Nothing, Entry::look);
+            return self.entry(key).map_or(Look::Nothing, |entry| entry.look(&key.namespace));
         }
         let other = self.others.get(key);
         other.map_or(Look::Nothing, |other| Look::Here(other.stamp.on(key.clone(), other.record.clone())))
@@ -230,9 +235,10 @@ impl Shelf {
             Some(Spot::Slot(slot)) => {
                 let old = space.entries.at(slot);
                 let before = old.claim();
-                let same_spec = old.here().is_some_and(|old| Arc::ptr_eq(&old.spec, &task.spec));
+                let same_spec = old.has(&task.spec);
                 scribe.put(Put { key, record, stamp, same_spec, ready });
-                space.replace(slot, task.clone(), stamp, index).into_iter().for_each(|old| scribe.replaced(old));
+                let body = scribe.brief(task).map_or_else(|| Body::Here(task.clone()), Body::Brief);
+                space.replace(slot, task, body, stamp, index).into_iter().for_each(|old| scribe.replaced(old));
                 (slot, before)
             }
             Some(Spot::New(id)) => {
@@ -252,7 +258,7 @@ impl Shelf {
         let (slot, before) = match space.find(&id) {
             Some(slot) => {
                 let before = space.entries.at(slot).claim();
-                space.replace(slot, task, stamp, index);
+                space.replace(slot, &task, Body::Here(task.clone()), stamp, index);
                 (slot, before)
             }
             None => (space.add(id, task, stamp, index), None),
@@ -393,7 +399,7 @@ impl Shelf {
             places.filter_map(move |(_, id)| Some((namespace, space.get(id)?)))
         });
         let heads = ready.take(limit).chain(waiting.take(limit));
-        let away = heads.filter(|(_, entry)| entry.here().is_none());
+        let away = heads.filter(|(_, entry)| entry.is_away());
         away.map(|(namespace, entry)| entry.listed.key(namespace)).take(limit).collect()
     }
 

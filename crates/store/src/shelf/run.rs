@@ -152,7 +152,13 @@ impl<T> Run<T> {
     fn push(&mut self, entry: T) {
         match self.chunks.back_mut() {
             Some(last) if last.len() < Self::CHUNK_MAX => last.push_back(entry),
-            _ => self.chunks.push_back(VecDeque::from([entry])),
+            // A list that filled a chunk most likely fills the next one too, which then need not grow step by step.
+            Some(_) => {
+                let mut chunk = VecDeque::with_capacity(Self::CHUNK_MAX);
+                chunk.push_back(entry);
+                self.chunks.push_back(chunk);
+            }
+            None => self.chunks.push_back(VecDeque::from([entry])),
         }
     }
 

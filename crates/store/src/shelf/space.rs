@@ -3,16 +3,18 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use ekiden_core::id::{GroupId, Kind, OpId, PoolName, RunnerId, SessionId};
+use ekiden_core::brief::Brief;
+use ekiden_core::id::{GroupId, Kind, Namespace, OpId, PoolName, RunnerId, SessionId};
 use ekiden_core::index::Index;
 use ekiden_core::key::Key;
 use ekiden_core::record::{Record, Revision, Versioned};
-use ekiden_core::task::{Phase, Task};
-use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
+use ekiden_core::task::{Phase, Spec, Task};
+use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 
 use super::Look;
 use super::indexes::Lists;
 use super::listed::{Ident, Listed};
+use super::mainly::Mainly;
 
 /// Where a task is kept, as long as it exists.
 pub(crate) type Slot = u32;
@@ -31,6 +33,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) enum Body {
     Here(Arc<Task>),
+    /// Here, in few words.
+    Brief(Box<Brief>),
     /// Elsewhere; what lists need to know stays.
     Away(Arc<Names>),
 }
@@ -51,7 +55,7 @@ pub struct Names {
 impl Names {
     /// The names of a task.
     pub fn of(task: &Task) -> Self {
-        NamesRef::of(task).to_owned()
+        NamesRef::of(&task.spec).to_owned()
     }
 }
 
@@ -65,8 +69,7 @@ pub(crate) struct NamesRef<'a> {
 }
 
 impl<'a> NamesRef<'a> {
-    fn of(task: &'a Task) -> Self {
-        let spec = &task.spec;
+    fn of(spec: &'a Spec) -> Self {
         let (group, session) = (spec.group.as_ref(), spec.session.as_ref());
         Self { pool: &spec.pool, kind: &spec.envelope.task_type, group, session }
     }
@@ -111,25 +114,44 @@ fn holder_of<'a>(task: &'a Task, index: &Index) -> Option<&'a RunnerId> {
 }
 
 impl Entry {
-    /// The task, if it is here.
+    /// The task as it stands, if it is here in full.
     pub(crate) fn here(&self) -> Option<&Arc<Task>> {
         if let Body::Here(task) = &self.body { Some(task) } else { None }
     }
 
-    pub(crate) fn look(&self) -> Look {
+    /// The task of this namespace, unless it is away.
+    pub(crate) fn task(&self, namespace: &Namespace) -> Option<Arc<Task>> {
         match &self.body {
-            Body::Here(task) => Look::Here(self.versioned(task)),
-            Body::Away(_) => Look::Away,
+            Body::Here(task) => Some(task.clone()),
+            Body::Brief(brief) => {
+                let Listed { created_at, id } = &self.listed;
+                Some(Arc::new(brief.task(namespace.clone(), id.task_id(), *created_at)))
+            }
+            Body::Away(_) => None,
         }
     }
 
-    pub(crate) fn versioned(&self, task: &Arc<Task>) -> Versioned {
-        self.stamp.on(Key::task(&task.spec.namespace, task.id()), Record::Task(task.clone()))
+    /// Whether it is here in full, with this very spec.
+    pub(crate) fn has(&self, spec: &Arc<Spec>) -> bool {
+        self.here().is_some_and(|task| Arc::ptr_eq(&task.spec, spec))
+    }
+
+    pub(crate) const fn is_away(&self) -> bool {
+        matches!(self.body, Body::Away(_))
+    }
+
+    pub(crate) fn look(&self, namespace: &Namespace) -> Look {
+        self.task(namespace).map_or(Look::Away, |task| Look::Here(self.versioned(task)))
+    }
+
+    pub(crate) fn versioned(&self, task: Arc<Task>) -> Versioned {
+        self.stamp.on(Key::task(&task.spec.namespace, task.id()), Record::Task(task))
     }
 
     pub(crate) fn names(&self) -> NamesRef<'_> {
         match &self.body {
-            Body::Here(task) => NamesRef::of(task),
+            Body::Here(task) => NamesRef::of(&task.spec),
+            Body::Brief(brief) => NamesRef { pool: brief.pool(), kind: brief.kind(), group: None, session: None },
             Body::Away(names) => NamesRef {
                 pool: &names.pool,
                 kind: &names.kind,
@@ -151,15 +173,16 @@ impl Entry {
 
     /// About how many bytes its body takes here. The payload is counted whole, all else as what a usual task has.
     fn bytes_here(&self) -> usize {
-        self.here().map_or(0, |task| 1_024 + task.spec.envelope.payload.len())
+        match &self.body {
+            Body::Here(task) => 1_024 + task.spec.envelope.payload.len(),
+            Body::Brief(brief) => 256 + brief.payload_bytes(),
+            Body::Away(_) => 0,
+        }
     }
 
     /// Whether another version of the task stands under the same names at the same place.
     fn is_placed_as(&self, new: &Self) -> bool {
-        let same_spec = match (self.here(), new.here()) {
-            (Some(own), Some(other)) => Arc::ptr_eq(&own.spec, &other.spec),
-            _ => false,
-        };
+        let same_spec = new.here().is_some_and(|new| self.has(&new.spec));
         same_spec || (self.listed == new.listed && self.names() == new.names())
     }
 }
@@ -199,13 +222,13 @@ impl Entries {
     }
 
     /// Writes a task with the same spec over the one in a slot. Gives what was there.
-    fn write(&mut self, slot: Slot, task: Arc<Task>, stamp: Stamp, index: Index) -> Option<Arc<Task>> {
+    fn write(&mut self, slot: Slot, body: Body, stamp: Stamp, index: Index) -> Option<Arc<Task>> {
         let entry = self.cell(slot).as_mut()?;
         entry.stamp = stamp;
         entry.index = index;
-        match std::mem::replace(&mut entry.body, Body::Here(task)) {
+        match std::mem::replace(&mut entry.body, body) {
             Body::Here(old) => Some(old),
-            Body::Away(_) => None,
+            Body::Brief(_) | Body::Away(_) => None,
         }
     }
 
@@ -240,7 +263,7 @@ fn spot(slot: Slot) -> (usize, usize) {
 pub(crate) struct Tally {
     all: [u64; Phase::ALL.len()],
     /// No zeros.
-    pools: HashMap<PoolName, [u64; Phase::ALL.len()]>,
+    pools: Mainly<PoolName, [u64; Phase::ALL.len()]>,
 }
 
 impl Tally {
@@ -257,10 +280,7 @@ impl Tally {
             return;
         }
         raise(&mut self.all, phase, tasks);
-        match self.pools.get_mut(pool) {
-            Some(counts) => raise(counts, phase, tasks),
-            None => raise(self.pools.entry(pool.clone()).or_default(), phase, tasks),
-        }
+        raise(self.pools.open(pool), phase, tasks);
     }
 
     pub(crate) fn enter(&mut self, pool: &PoolName, phase: Option<Phase>) {
@@ -322,13 +342,45 @@ pub(crate) struct Space {
     pub(crate) bytes_here: usize,
     table: HashTable<Slot>,
     hasher: DefaultHashBuilder,
+    recent: Recent,
     /// The names of tasks that are away: most share them.
     names: HashSet<Arc<Names>>,
 }
 
+/// 1,024 places: more than run at once in most processes, in 4 KiB.
+const RECENT_MAX: usize = 1_024;
+
+/// Where tasks are that were handed in or claimed a moment ago, by the hash of their names. Those are asked for most, and the table of
+/// all tasks is too large for any cache. Old news does no harm: whoever looks there compares names.
+#[derive(Debug, Default)]
+struct Recent(Vec<Slot>);
+
+impl Recent {
+    fn get(&self, hash: u64) -> Option<Slot> {
+        self.0.get(Self::place(hash)).copied()
+    }
+
+    fn note(&mut self, hash: u64, slot: Slot) {
+        if self.0.is_empty() {
+            self.0.resize(RECENT_MAX, slot);
+        }
+        if let Some(place) = self.0.get_mut(Self::place(hash)) {
+            *place = slot;
+        }
+    }
+
+    fn place(hash: u64) -> usize {
+        // A remainder is below what divides it, and fits.
+        usize::try_from(hash % RECENT_MAX as u64).unwrap_or_default()
+    }
+}
+
 impl Space {
     pub(crate) fn find(&self, id: &Ident) -> Option<Slot> {
-        self.table.find(self.hasher.hash_one(id), |slot| self.entries.place(*slot).id == *id).copied()
+        let hash = self.hasher.hash_one(id);
+        let recent =
+            self.recent.get(hash).filter(|slot| self.entries.find(*slot).is_some_and(|entry| entry.listed.id == *id));
+        recent.or_else(|| self.table.find(hash, |slot| self.entries.place(*slot).id == *id).copied())
     }
 
     pub(crate) fn get(&self, id: &Ident) -> Option<&Entry> {
@@ -359,22 +411,34 @@ impl Space {
         let slot = self.entries.add(entry);
         let (entries, hasher) = (&self.entries, &self.hasher);
         self.table.insert_unique(hash, slot, |slot| hasher.hash_one(&entries.place(*slot).id));
+        self.recent.note(hash, slot);
         self.lists.add(entries, slot, entries.at(slot));
         slot
     }
 
-    /// Replaces a task, and moves it only in the lists where it stands elsewhere now. Gives what was there, if it is not away.
-    pub(crate) fn replace(&mut self, slot: Slot, task: Arc<Task>, stamp: Stamp, index: Index) -> Option<Arc<Task>> {
+    /// Replaces a task, and moves it only in the lists where it stands elsewhere now. It is kept as `body` says. Gives what was
+    /// there, if that was in full.
+    pub(crate) fn replace(
+        &mut self,
+        slot: Slot,
+        task: &Task,
+        body: Body,
+        stamp: Stamp,
+        index: Index,
+    ) -> Option<Arc<Task>> {
         let old = self.entries.at(slot);
-        if old.here().is_some_and(|old| Arc::ptr_eq(&old.spec, &task.spec)) {
+        if old.has(&task.spec) {
+            let bytes = old.bytes_here();
             let before = Stood { index: &old.index, holder: old.holder() };
-            let after = Stood { index: &index, holder: holder_of(&task, &index) };
+            let after = Stood { index: &index, holder: holder_of(task, &index) };
             self.tally.follow(&task.spec.pool, before.index.phase, after.index.phase);
-            self.lists.shift(&self.entries, slot, NamesRef::of(&task), before, after);
-            return self.entries.write(slot, task, stamp, index);
+            self.lists.shift(&self.entries, slot, NamesRef::of(&task.spec), before, after);
+            let old = self.entries.write(slot, body, stamp, index);
+            self.bytes_here = self.bytes_here - bytes + self.entries.at(slot).bytes_here();
+            return old;
         }
         let listed = Listed { created_at: task.spec.created_at, id: old.listed.id.clone() };
-        let new = Entry { body: Body::Here(task), stamp, index, listed };
+        let new = Entry { body, stamp, index, listed };
         self.bytes_here = self.bytes_here - old.bytes_here() + new.bytes_here();
         self.tally.leave(old.names().pool, old.index.phase);
         self.tally.enter(new.names().pool, new.index.phase);
@@ -403,8 +467,9 @@ impl Space {
         let before = Stood { index: &self.entries.at(slot).index, holder: None };
         let after = Stood { index: &index, holder: holder_of(&task, &index) };
         self.tally.follow(&task.spec.pool, before.index.phase, after.index.phase);
-        self.lists.shift(&self.entries, slot, NamesRef::of(&task), before, after);
-        self.entries.write(slot, task, stamp, index);
+        self.lists.shift(&self.entries, slot, NamesRef::of(&task.spec), before, after);
+        self.entries.write(slot, Body::Here(task), stamp, index);
+        self.recent.note(self.hasher.hash_one(&self.entries.place(slot).id), slot);
     }
 
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Entry> {
@@ -440,7 +505,7 @@ impl Space {
     pub(crate) fn bring(&mut self, slot: Slot, task: Arc<Task>, revision: u64) {
         if let Some(entry) = self.entries.cell(slot)
             && entry.stamp.revision == revision
-            && entry.here().is_none()
+            && entry.is_away()
         {
             entry.body = Body::Here(task);
             self.bytes_here += entry.bytes_here();

@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use ekiden_core::id::Namespace;
-use hashbrown::HashMap;
-use hashbrown::hash_map::EntryRef;
 
+use super::mainly::Mainly;
 use super::space::Space;
 
 /// The namespaces. Names stand twice: hashed for every op, and sorted for listings, where a page must not cost more
 /// because there are many.
 #[derive(Debug, Default)]
 pub(crate) struct Spaces {
-    spaces: HashMap<Namespace, Space>,
+    spaces: Mainly<Namespace, Space>,
     names: BTreeSet<Namespace>,
 }
 
@@ -28,13 +27,10 @@ impl Spaces {
 
     /// The namespace, which is new if it was not there. Whoever opens it puts something into it.
     pub(crate) fn open(&mut self, namespace: &Namespace) -> &mut Space {
-        match self.spaces.entry_ref(namespace) {
-            EntryRef::Occupied(entry) => entry.into_mut(),
-            EntryRef::Vacant(entry) => {
-                self.names.insert(namespace.clone());
-                entry.insert(Space::default())
-            }
+        if self.spaces.get(namespace).is_none() {
+            self.names.insert(namespace.clone());
         }
+        self.spaces.open(namespace)
     }
 
     pub(crate) fn remove(&mut self, namespace: &Namespace) {
