@@ -248,7 +248,7 @@ impl Bed {
             id: entropy.op_id(now),
             now,
             pools: vec![ClaimPool::open(self.namespace.clone(), self.pool.clone())],
-            kinds: Kinds::Only(vec![self.kind.clone()]),
+            kinds: Kinds::Only([self.kind.clone()].into()),
             limit,
             holder: self.holder.clone(),
             lease: LeaseTerm::Heartbeat,

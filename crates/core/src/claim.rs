@@ -1,5 +1,7 @@
 //! Claims: what a runner asks for, and the pure part of giving it. A store finds candidates; this file says yes or no.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
@@ -19,7 +21,7 @@ pub enum Kinds {
     /// Any kind.
     Any,
     /// Only these.
-    Only(Vec<Kind>),
+    Only(Arc<[Kind]>),
 }
 
 /// How long the leases of a claim last.
@@ -179,8 +181,8 @@ mod tests {
             Claim { pools: vec![], ..claim() },
             Claim { pools: vec![pool.clone(), pool.clone()], ..claim() },
             Claim { pools: vec![pool; 65], ..claim() },
-            Claim { kinds: Kinds::Only(vec![]), ..claim() },
-            Claim { kinds: Kinds::Only(vec![kind; 65]), ..claim() },
+            Claim { kinds: Kinds::Only([].into()), ..claim() },
+            Claim { kinds: Kinds::Only(vec![kind; 65].into()), ..claim() },
             Claim { limit: 0, ..claim() },
             Claim { limit: 257, ..claim() },
         ];

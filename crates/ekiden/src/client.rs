@@ -1,7 +1,7 @@
 //! What a user holds: a queue bound to one namespace, with typed methods. Cheap to clone.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use ekiden_core::filter::TaskFilter;
@@ -14,7 +14,7 @@ use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::Sweep;
 use ekiden_core::task::{JSON, TaskEnvelope};
 use ekiden_store::clock::{Clock, SystemClock};
-use ekiden_store::entropy::Entropy;
+use ekiden_store::entropy::{Entropy, Spring};
 use ekiden_store::{CountScope, Counts, ListOrder, Page, Store, TaskQuery};
 use hashbrown::HashSet;
 
@@ -31,8 +31,11 @@ use crate::schedule::ScheduleBuilder;
 /// One second: how soon somebody who waits for a task sees what another process did to it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The pool of tasks that name none.
-pub(crate) const DEFAULT_POOL: &str = "default";
+/// The pool of tasks that name none: made once, as most tasks stand in it.
+pub(crate) fn default_pool() -> PoolName {
+    static SHARED: LazyLock<PoolName> = LazyLock::new(|| PoolName::new("default").expect("a plain word is a valid id"));
+    SHARED.clone()
+}
 
 /// An opened queue. Namespaces are taken from it.
 #[derive(Clone)]
@@ -47,9 +50,7 @@ pub struct Ekiden {
 pub(crate) struct Tools {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) io: Io,
-    entropy: Mutex<Entropy>,
-    /// The pool of tasks that name none; made once, as most tasks stand in it.
-    default_pool: PoolName,
+    spring: Spring,
     /// Kinds that tasks were made of: there are few, and each task keeps its own.
     kinds: RwLock<HashSet<Kind>>,
 }
@@ -60,8 +61,7 @@ impl Tools {
     }
 
     fn new(clock: Arc<dyn Clock>, io: Io, entropy: Entropy) -> Self {
-        let default_pool = PoolName::new(DEFAULT_POOL).expect("a plain word is a valid id");
-        Self { clock, io, entropy: Mutex::new(entropy), default_pool, kinds: RwLock::default() }
+        Self { clock, io, spring: Spring::from(entropy), kinds: RwLock::default() }
     }
 
     /// The kind of this name, shared with the tasks before.
@@ -75,10 +75,6 @@ impl Tools {
             kinds.insert(kind.clone());
         }
         Ok(kind)
-    }
-
-    fn draw<T>(&self, draw: impl FnOnce(&mut Entropy) -> T) -> T {
-        draw(&mut self.entropy.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -209,16 +205,15 @@ impl Client {
     /// Several, for a request that does several things.
     pub(crate) fn op_ids<const N: usize>(&self) -> [OpId; N] {
         let now = self.tools.clock.now();
-        self.tools.draw(|entropy| std::array::from_fn(|_| entropy.op_id(now)))
+        std::array::from_fn(|_| self.tools.spring.op_id(now))
     }
 
     pub(crate) fn random(&self) -> u64 {
-        self.tools.draw(Entropy::next_u64)
+        self.tools.spring.next_u64()
     }
 
     fn task_id(&self) -> TaskId {
-        let now = self.tools.clock.now();
-        self.tools.draw(|entropy| entropy.task_id(now))
+        self.tools.spring.task_id(self.tools.clock.now())
     }
 
     /// Names a task of this namespace.
@@ -230,9 +225,9 @@ impl Client {
     pub fn enqueue<P: Payload>(&self, payload: P) -> EnqueueBuilder {
         let task = serde_json::to_vec(&payload).map_err(Error::payload).and_then(|bytes| {
             let kind = self.tools.kind(P::TASK_TYPE)?;
-            self.new_task(TaskEnvelope::json(kind, bytes))
+            Ok(self.new_task(TaskEnvelope::json(kind, bytes)))
         });
-        EnqueueBuilder::new(self.clone(), task)
+        EnqueueBuilder::new(self.queue.clone(), task)
     }
 
     /// A task of any kind, around bytes of any media type.
@@ -243,14 +238,14 @@ impl Client {
         payload: impl Into<bytes::Bytes>,
     ) -> EnqueueBuilder {
         let payload = payload.into();
-        let task = self.tools.kind(task_type.as_ref()).map_err(Error::from).and_then(|kind| {
+        let task = self.tools.kind(task_type.as_ref()).map_err(Error::from).map(|kind| {
             let mut envelope = TaskEnvelope::json(kind, payload);
             if content_type != JSON {
                 envelope.content_type = Arc::from(content_type);
             }
             self.new_task(envelope)
         });
-        EnqueueBuilder::new(self.clone(), task)
+        EnqueueBuilder::new(self.queue.clone(), task)
     }
 
     /// A task of any kind, around JSON.
@@ -258,8 +253,9 @@ impl Client {
         self.enqueue_raw(task_type, JSON, payload.to_string())
     }
 
-    fn new_task(&self, envelope: TaskEnvelope) -> Result<NewTask> {
-        Ok(NewTask::new(self.task(&self.task_id()), self.tools.default_pool.clone(), envelope))
+    fn new_task(&self, envelope: TaskEnvelope) -> Box<NewTask> {
+        let task = TaskRef { namespace: self.namespace.clone(), id: self.task_id() };
+        Box::new(NewTask::new(task, default_pool(), envelope))
     }
 
     /// Hands many tasks in with one request. One answer a task, in order.

@@ -1,5 +1,6 @@
 //! The builder of a task: everything that can be said of it, checked, and handed in when it is awaited.
 
+use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,32 +11,31 @@ use ekiden_core::id::{GroupId, IdempotencyKey, LaneKey, PoolName, SessionId, Tas
 use ekiden_core::lane::{Hold, LaneSpec};
 use ekiden_core::order::Priority;
 use ekiden_core::pool::{Keep, Timeout};
-use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_core::reason::Refusal;
 use ekiden_core::retry::RetryPolicy;
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::Start;
 use ekiden_core::unique::{Unique, UniqueHold};
 
-use crate::client::Client;
-use crate::error::{Error, Result};
-use crate::port::{Enqueued, NewTask, When};
+use crate::error::Result;
+use crate::port::{Enqueued, NewTask, Queue, When};
 
 /// A task in the making. Nothing happens until it is awaited; a wrong wish is the answer then.
 #[must_use = "a task is handed in when it is awaited"]
-#[derive(Debug)]
 pub struct EnqueueBuilder {
-    client: Client,
-    task: Result<NewTask>,
+    queue: Arc<dyn Queue>,
+    /// In a box from the beginning: it is handed on several times.
+    task: Result<Box<NewTask>>,
 }
 
 impl EnqueueBuilder {
-    pub(crate) const fn new(client: Client, task: Result<NewTask>) -> Self {
-        Self { client, task }
+    pub(crate) const fn new(queue: Arc<dyn Queue>, task: Result<Box<NewTask>>) -> Self {
+        Self { queue, task }
     }
 
     /// The task as plain data, or what is wrong with it.
     pub fn into_task(self) -> Result<NewTask> {
-        self.task
+        self.task.map(|task| *task)
     }
 
     fn with(mut self, change: impl FnOnce(&mut NewTask)) -> Self {
@@ -186,10 +186,13 @@ impl IntoFuture for EnqueueBuilder {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Enqueued>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { client, task } = self;
-        Box::pin(async move {
-            let mut answers = client.queue().enqueue(vec![task?]).await;
-            answers.pop().unwrap_or_else(|| Err(Error::from(ReasonCode::StoreOutcomeUnknown)))
-        })
+        let Self { queue, task } = self;
+        Box::pin(async move { queue.enqueue_one(task?).await })
+    }
+}
+
+impl fmt::Debug for EnqueueBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnqueueBuilder").field("task", &self.task).finish_non_exhaustive()
     }
 }

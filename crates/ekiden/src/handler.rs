@@ -172,8 +172,25 @@ impl<T: IntoDone, E: Into<TaskError>> IntoDone for Result<T, E> {
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// A handler with a typed payload, which it decodes by itself.
+pub(crate) type Typed = dyn Fn(Bytes, Context) -> BoxFuture<Result<Done, TaskError>> + Send + Sync;
+
 /// A handler of any form, ready to be called.
-pub(crate) type Call = Arc<dyn Fn(Bytes, Context) -> BoxFuture<Result<Done, TaskError>> + Send + Sync>;
+#[derive(Clone)]
+pub(crate) enum Call {
+    Typed(Arc<Typed>),
+    Own(Arc<dyn TaskHandler>),
+}
+
+impl Call {
+    /// Runs the handler. One of the user's own is kept while it runs, so that its future needs no second box around it.
+    pub(crate) async fn execute(self, payload: Bytes, context: Context) -> Result<Done, TaskError> {
+        match self {
+            Self::Typed(call) => call(payload, context).await,
+            Self::Own(handler) => handler.execute(payload, context).await,
+        }
+    }
+}
 
 /// A handler and how it is to be treated.
 #[derive(Clone)]
@@ -191,7 +208,7 @@ where
     R: IntoDone + 'static,
 {
     let handler = Arc::new(handler);
-    let call: Call = Arc::new(move |bytes, context: Context| {
+    let call: Arc<Typed> = Arc::new(move |bytes, context: Context| {
         let handler = handler.clone();
         Box::pin(async move {
             let payload: P = serde_json::from_slice(&bytes).map_err(|why| undecodable(P::UNDECODABLE, &why))?;
@@ -200,16 +217,12 @@ where
             handler(payload, context).await.into_done()
         })
     });
-    Handling { call, stop_within: Duration::ZERO }
+    Handling { call: Call::Typed(call), stop_within: Duration::ZERO }
 }
 
 pub(crate) fn of_trait(handler: Arc<dyn TaskHandler>) -> Handling {
     let stop_within = handler.stop_within();
-    let call: Call = Arc::new(move |bytes, context: Context| {
-        let handler = handler.clone();
-        Box::pin(async move { handler.execute(bytes, context).await })
-    });
-    Handling { call, stop_within }
+    Handling { call: Call::Own(handler), stop_within }
 }
 
 fn undecodable(means: Undecodable, why: &serde_json::Error) -> TaskError {

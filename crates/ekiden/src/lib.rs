@@ -85,7 +85,7 @@ pub mod core {
 /// Stores, clocks and layers, for those who bring their own.
 pub mod store {
     pub use ekiden_store::clock::{Clock, ManualClock, SystemClock, TokioClock};
-    pub use ekiden_store::entropy::Entropy;
+    pub use ekiden_store::entropy::{Entropy, Spring};
     pub use ekiden_store::layers;
     pub use ekiden_store::transfer;
     pub use ekiden_store::{

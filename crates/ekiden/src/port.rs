@@ -18,7 +18,7 @@ use ekiden_core::lane::LaneSpec;
 use ekiden_core::lease::Token;
 use ekiden_core::order::Priority;
 use ekiden_core::pool::{Keep, PoolSettings, Timeout};
-use ekiden_core::reason::Refusal;
+use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::record::{Pool, Signal, Versioned};
 use ekiden_core::retry::{FailureKind, RetryPolicy};
 use ekiden_core::runner::Runner;
@@ -45,6 +45,12 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Hands tasks in. One answer a task, in order; one that is refused stops no other.
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Vec<Result<Enqueued>>;
+
+    /// Hands one task in: the same, spared the lists.
+    async fn enqueue_one(&self, task: Box<NewTask>) -> Result<Enqueued> {
+        let answer = self.enqueue(vec![*task]).await.pop();
+        answer.unwrap_or_else(|| Err(ReasonCode::StoreOutcomeUnknown.into()))
+    }
 
     /// Gives tasks that may run now, with their leases. Never more than asked for, never one twice.
     async fn dequeue_ready(&self, ask: Ask) -> Result<Vec<Leased>>;
@@ -317,7 +323,8 @@ pub struct LeaseRef {
     /// The token.
     pub token: Token,
     /// The record as it was given out, where the queue is in this process: it saves a read.
-    pub(crate) seen: Option<Versioned>,
+    /// In a box, because a lease is handed on many times and a record is large.
+    pub(crate) seen: Option<Box<Versioned>>,
 }
 
 impl LeaseRef {

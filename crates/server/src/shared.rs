@@ -1,9 +1,9 @@
 //! What all requests of a server share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden::store::{Clock, Entropy};
+use ekiden::store::{Clock, Entropy, Spring};
 use ekiden::{Chime, Logs, Queue};
 use ekiden_core::id::{OpId, TaskId};
 use ekiden_core::reason::{ReasonCode, Refusal};
@@ -79,29 +79,23 @@ impl Shared {
 /// Makes ids, by the clock that the server was given.
 pub(crate) struct Ids {
     clock: Arc<dyn Clock>,
-    entropy: Mutex<Entropy>,
+    spring: Spring,
 }
 
 impl Ids {
     pub(crate) fn new(clock: Arc<dyn Clock>, entropy: Entropy) -> Self {
-        Self { clock, entropy: Mutex::new(entropy) }
+        Self { clock, spring: Spring::from(entropy) }
     }
 
     pub(crate) fn op(&self) -> OpId {
-        let now = self.clock.now();
-        self.draw(|entropy| entropy.op_id(now))
+        self.spring.op_id(self.clock.now())
     }
 
     pub(crate) fn task(&self) -> TaskId {
-        let now = self.clock.now();
-        self.draw(|entropy| entropy.task_id(now))
+        self.spring.task_id(self.clock.now())
     }
 
     pub(crate) fn number(&self) -> u64 {
-        self.draw(Entropy::next_u64)
-    }
-
-    fn draw<T>(&self, draw: impl FnOnce(&mut Entropy) -> T) -> T {
-        draw(&mut self.entropy.lock().unwrap_or_else(PoisonError::into_inner))
+        self.spring.next_u64()
     }
 }

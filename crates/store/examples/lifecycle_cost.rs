@@ -121,7 +121,7 @@ impl Rig {
             id: self.op_id(),
             now: self.now,
             pools: vec![ClaimPool::open(self.namespace.clone(), self.pool.clone())],
-            kinds: Kinds::Only(vec![self.kind.clone()]),
+            kinds: Kinds::Only([self.kind.clone()].into()),
             limit: BATCH,
             holder: self.runner.clone(),
             lease: LeaseTerm::Heartbeat,

@@ -60,7 +60,7 @@ impl Backlog {
 
     /// Claims ten tasks of the kind that is asked for, and says what was looked at.
     async fn visited(&mut self) -> usize {
-        let claimed = self.claim(Kinds::Only(vec![Kind::new("asked").unwrap()])).await;
+        let claimed = self.claim(Kinds::Only([Kind::new("asked").unwrap()].into())).await;
         assert_eq!(claimed.tasks.len(), 10);
         claimed.visited
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ekiden_core::id::OpId;
 use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
-use ekiden_store::entropy::Entropy;
+use ekiden_store::entropy::{Entropy, Spring};
 use ekiden_wire as wire;
 
 use crate::error::Result;
@@ -32,7 +32,7 @@ use line::Line;
 pub struct HttpQueue {
     line: Line,
     info: QueueInfo,
-    entropy: Mutex<Entropy>,
+    spring: Spring,
     clock: SystemClock,
     bells: Arc<Bells>,
 }
@@ -47,7 +47,7 @@ impl HttpQueue {
         Ok(Self {
             line,
             info: QueueInfo { store: info.store, durable: info.durable, near: false },
-            entropy: Mutex::new(Entropy::from_system()),
+            spring: Entropy::from_system().into(),
             clock: SystemClock,
             bells,
         })
@@ -58,8 +58,7 @@ impl HttpQueue {
     }
 
     fn op_id(&self) -> OpId {
-        let now = self.now();
-        locked(&self.entropy).op_id(now)
+        self.spring.op_id(self.now())
     }
 }
 

@@ -20,32 +20,29 @@ use ekiden_store::{Claimed, PlanError, StoreError, StoreExt};
 
 use super::StoreQueue;
 use super::settings::Source;
+use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::port::{Enqueued, Leased, NewTask, Queue, Settlement, Verdict, When, Wishes};
 use crate::stand::Standing;
 
 impl StoreQueue {
-    /// One task is by far the most usual, and is spared the lists; what rarely happens is boxed, so that the rest stays small.
     pub(super) async fn hand_in(&self, mut tasks: Vec<NewTask>) -> Vec<Result<Enqueued>> {
+        match tasks.pop() {
+            Some(task) if tasks.is_empty() => vec![Box::pin(self.hand_in_alone(Box::new(task))).await],
+            last => {
+                tasks.extend(last);
+                Box::pin(self.hand_in_many(tasks, self.now())).await
+            }
+        }
+    }
+
+    /// One task is by far the most usual, and is spared the lists; what rarely happens is boxed, so that the rest stays small.
+    pub(super) async fn hand_in_alone(&self, task: Box<NewTask>) -> Result<Enqueued> {
         let now = self.now();
-        if tasks.len() > 1 {
-            return Box::pin(self.hand_in_many(tasks, now)).await;
-        }
-        let Some(task) = tasks.first() else { return Vec::new() };
-        let known = match self.settings(&task.task.namespace, &task.pool).await {
-            Ok(known) => known,
-            Err(error) => return vec![Err(error)],
-        };
-        if let Err(error) = self.admit(&task.task.namespace, &task.envelope.task_type).await {
-            return vec![Err(error)];
-        }
-        // Taken out of its list as late as this: what is kept meanwhile should be small.
-        let handed_in = match tasks.pop().map(|task| self.prepare(task, &known, now)) {
-            Some(Ok(prepared)) => self.hand_in_one(prepared, now),
-            Some(Err(error)) => return vec![Err(error)],
-            None => return Vec::new(),
-        };
-        vec![handed_in.await]
+        let known = self.settings(&task.task.namespace, &task.pool).await?;
+        self.admit(&task.task.namespace, &task.envelope.task_type).await?;
+        let handed_in = self.hand_in_one(self.prepare(*task, &known, now)?, now);
+        handed_in.await
     }
 
     /// Looks at what it was given where it is: what is moved inside a future is kept twice, and one of more than a kilobyte costs the
@@ -109,7 +106,8 @@ impl StoreQueue {
         if !runs_now || self.store().info().shared {
             return None;
         }
-        let standing = self.bell_of(&spec.namespace).stands.take(&spec.pool, &spec.envelope.task_type)?;
+        let take = |bell: &Bell| bell.stands.take(&spec.pool, &spec.envelope.task_type);
+        let standing = self.with_bell(&spec.namespace, take)?;
         let claim = self.known_claim(&standing.ask)?;
         Some(Guest { standing, claim })
     }

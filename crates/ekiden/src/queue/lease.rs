@@ -21,6 +21,7 @@ use ekiden_core::time::Millis;
 use ekiden_store::{Alone, Claimed, PlanError, RecordQuery, StoreError, StoreExt, TaskQuery};
 
 use super::StoreQueue;
+use super::settings::Known;
 use crate::error::{Error, Result};
 use crate::port::{Ask, LeaseRef, Leased, Settled, SettledAndLeased, Settlement, TaskRef, Verdict};
 
@@ -96,8 +97,8 @@ impl StoreQueue {
         }
         let mut pools = Vec::with_capacity(ask.pools.len());
         for pool in ask.pools.iter() {
-            let (settings, _) = self.known_settings_at(&ask.namespace, pool, now)?;
-            pools.push(claim_pool(ask, pool, &settings));
+            let asked = |known: &Known| claim_pool(ask, pool, &known.settings);
+            pools.push(self.with_known(&ask.namespace, pool, now, asked)?);
         }
         Some(self.claim_from(ask, pools))
     }
@@ -107,7 +108,7 @@ impl StoreQueue {
             id: ask.id,
             now: self.now(),
             pools,
-            kinds: Kinds::Only(ask.kinds.to_vec()),
+            kinds: Kinds::Only(ask.kinds.clone()),
             limit: ask.limit,
             holder: ask.holder.clone(),
             lease: LeaseTerm::Heartbeat,
@@ -293,11 +294,11 @@ fn claim_pool(ask: &Ask, pool: &PoolName, settings: &PoolSettings) -> ClaimPool 
 fn prepare(settlement: Settlement) -> (OpId, Happen, View) {
     let event = settlement.event();
     let LeaseRef { task, seen, .. } = settlement.lease;
-    let view = seen.map_or_else(View::default, |seen| View::default().with(seen));
+    let view = seen.map_or_else(View::default, |seen| View::default().with(*seen));
     (settlement.id, Happen { task: task.into_key(), event }, view)
 }
 
 fn lease_of(task: &Arc<Task>, seen: Option<Versioned>) -> LeaseRef {
     let task_ref = TaskRef { namespace: task.spec.namespace.clone(), id: task.spec.id.clone() };
-    LeaseRef { task: task_ref, token: Token(task.state.execution_no), seen }
+    LeaseRef { task: task_ref, token: Token(task.state.execution_no), seen: seen.map(Box::new) }
 }

@@ -9,7 +9,9 @@ mod others;
 mod reclaim;
 mod settings;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,7 +26,7 @@ use ekiden_core::sweep::Sweep;
 use ekiden_core::task::{Phase, Progress, Task};
 use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
-use ekiden_store::entropy::Entropy;
+use ekiden_store::entropy::{Entropy, Spring};
 use ekiden_store::{CountScope, Counts, Page, PlanError, Store, StoreExt, TaskQuery};
 use hashbrown::HashMap;
 
@@ -49,10 +51,15 @@ const FIRST_WAIT: Duration = Duration::from_millis(10);
 pub struct StoreQueue {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    entropy: Mutex<Entropy>,
+    spring: Spring,
+    /// The bell of the first namespace that anybody asked for. Most processes have no other, and find it without a lock.
+    first_bell: OnceLock<(Namespace, Arc<Bell>)>,
+    /// The bells of all others.
     bells: RwLock<HashMap<Namespace, Arc<Bell>>>,
     announcer: Announcer,
     pools: RwLock<settings::KnownPools>,
+    /// Whether a pool with a limit was ever known.
+    limited: AtomicBool,
     /// Who waits for which group, as far as this process knows, and whom a member's end may concern.
     groups: Mutex<maintain::Groups>,
     /// The last acknowledged beat through this queue of each runner.
@@ -81,10 +88,12 @@ impl StoreQueue {
         Self {
             store,
             clock,
-            entropy: Mutex::new(entropy),
+            spring: Spring::from(entropy),
+            first_bell: OnceLock::new(),
             bells: RwLock::default(),
             announcer: Announcer::new(observers),
             pools: RwLock::default(),
+            limited: AtomicBool::new(false),
             groups: Mutex::default(),
             beats: Mutex::default(),
             beaten: Mutex::default(),
@@ -107,12 +116,11 @@ impl StoreQueue {
     }
 
     fn op_id_at(&self, now: Timestamp) -> OpId {
-        locked(&self.entropy).op_id(now)
+        self.spring.op_id(now)
     }
 
     fn task_id(&self) -> TaskId {
-        let now = self.now();
-        locked(&self.entropy).task_id(now)
+        self.spring.task_id(self.now())
     }
 
     /// Carries out a plan; passing errors are tried again under the same id, so that nothing happens twice.
@@ -219,20 +227,33 @@ impl StoreQueue {
         if !waits && !makes_room && !work {
             return;
         }
-        let bell = self.bell_of(&task.spec.namespace);
-        if waits && !ready {
-            bell.ready_at(at, self.now());
-        }
-        if ready || makes_room {
-            bell.ready.ring();
-        }
-        if work {
-            locked(&self.groups).note(task);
-            bell.work.ring();
+        self.with_bell(&task.spec.namespace, |bell| {
+            if waits && !ready {
+                bell.ready_at(at, self.now());
+            }
+            if ready || makes_room {
+                bell.ready.ring();
+            }
+            if work {
+                locked(&self.groups).note(task);
+                bell.work.ring();
+            }
+        });
+    }
+
+    /// Does something with a bell, without a count of who holds it.
+    fn with_bell<T>(&self, namespace: &Namespace, act: impl FnOnce(&Bell) -> T) -> T {
+        match self.first_bell.get() {
+            Some((first, bell)) if first == namespace => act(bell),
+            _ => act(&self.bell_of(namespace)),
         }
     }
 
     fn bell_of(&self, namespace: &Namespace) -> Arc<Bell> {
+        let (first, bell) = self.first_bell.get_or_init(|| (namespace.clone(), Arc::default()));
+        if first == namespace {
+            return bell.clone();
+        }
         let known = self.bells.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
         known.unwrap_or_else(|| {
             let mut bells = self.bells.write().unwrap_or_else(PoisonError::into_inner);
@@ -257,6 +278,10 @@ impl Queue for StoreQueue {
         self.hand_in(tasks).await
     }
 
+    async fn enqueue_one(&self, task: Box<NewTask>) -> Result<Enqueued> {
+        self.hand_in_alone(task).await
+    }
+
     async fn dequeue_ready(&self, ask: Ask) -> Result<Vec<Leased>> {
         self.lease(ask).await
     }
@@ -269,8 +294,17 @@ impl Queue for StoreQueue {
         self.settle_marked(lease, Verdict::Failed(failure)).await
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
-        StoreQueue::settle(self, settlements, then).await
+    // Not async: what it returns is in a box already, and would be put into another one.
+    fn settle<'life0, 'async_trait>(
+        &'life0 self,
+        settlements: Vec<Settlement>,
+        then: Option<Ask>,
+    ) -> Pin<Box<dyn Future<Output = SettledAndLeased> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        StoreQueue::settle(self, settlements, then)
     }
 
     async fn report(&self, lease: LeaseRef, progress: Progress) -> Result<()> {

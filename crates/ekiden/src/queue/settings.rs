@@ -1,5 +1,6 @@
 //! What people set: pools, schedules, and commands on many tasks. Pool settings are known for up to a second.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub(super) enum Source {
 /// What is known of a pool, and since when.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    settings: Arc<PoolSettings>,
+    pub(super) settings: Arc<PoolSettings>,
     source: Source,
     read_at: Duration,
 }
@@ -81,19 +82,20 @@ impl StoreQueue {
 
     /// The settings, if they were read a moment ago.
     pub(super) fn known_settings(&self, namespace: &Namespace, pool: &PoolName) -> Option<(Arc<PoolSettings>, Source)> {
-        self.known_settings_at(namespace, pool, self.clock.monotonic())
+        self.with_known(namespace, pool, self.clock.monotonic(), |known| (known.settings.clone(), known.source))
     }
 
-    /// The same for whoever has just looked at the clock.
-    pub(super) fn known_settings_at(
+    /// What somebody who has just looked at the clock wants to know of them.
+    pub(super) fn with_known<T>(
         &self,
         namespace: &Namespace,
         pool: &PoolName,
         now: Duration,
-    ) -> Option<(Arc<PoolSettings>, Source)> {
+        look: impl FnOnce(&Known) -> T,
+    ) -> Option<T> {
         let pools = self.known_pools();
         let known = pools.get(namespace)?.get(pool)?;
-        (now.saturating_sub(known.read_at) < KNOWN_FOR).then(|| (known.settings.clone(), known.source))
+        (now.saturating_sub(known.read_at) < KNOWN_FOR).then(|| look(known))
     }
 
     async fn read_settings(&self, namespace: &Namespace, pool: &PoolName) -> Result<(Arc<PoolSettings>, Source)> {
@@ -103,6 +105,9 @@ impl StoreQueue {
             Some(Record::Pool(pool)) => (Arc::new(pool.settings.clone()), Source::Set),
             _ => (Arc::new(self.default_settings()), Source::Default),
         };
+        if settings.running_max.is_some() {
+            self.limited.store(true, Ordering::Relaxed);
+        }
         let mut known = self.known_pools_mut();
         if known.values().map(HashMap::len).sum::<usize>() >= KNOWN_MAX {
             known.clear();
@@ -114,6 +119,9 @@ impl StoreQueue {
 
     /// Whether a pool is known to have a limit, so that the end of one task is the turn of another.
     pub(super) fn is_limited(&self, namespace: &Namespace, pool: &PoolName) -> bool {
+        if !self.limited.load(Ordering::Relaxed) {
+            return false;
+        }
         let known = self.known_pools();
         let pool = known.get(namespace).and_then(|pools| pools.get(pool));
         pool.is_some_and(|known| known.settings.running_max.is_some())

@@ -73,12 +73,13 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
             last_word.say(End::Written(outcome));
             return;
         };
-        let ending = desk.table.ending(slot);
+        // Taken over while its place is its own; an end that was written needs nobody.
+        let unwritten = outcome.err().and_then(|error| Some((desk.table.ending(slot)?, error)));
         // A task of a kind that nobody here runs cannot come: only own kinds were asked for.
         let Ok(taken) = desk.take(next, Some(slot)) else { return };
-        match (outcome, ending) {
-            (Err(error), Some(ending)) => last_word.say(End::Unwritten(Box::new(ending), error)),
-            _ => {
+        match unwritten {
+            Some((ending, error)) => last_word.say(End::Unwritten(Box::new(ending), error)),
+            None => {
                 desk.settled.fetch_add(1, Ordering::Relaxed);
                 last_word.keep();
             }
@@ -119,7 +120,7 @@ async fn carry_out(attempt: Attempt) -> Option<(Verdict, LastWord)> {
 pub(crate) async fn judged(call: Call, context: Context) -> Verdict {
     let handler = async move {
         let payload = context.task().envelope.payload.clone();
-        call(payload, context).await
+        call.execute(payload, context).await
     };
     match caught(handler).await {
         Ok(outcome) => verdict(outcome),
@@ -260,14 +261,14 @@ mod tests {
         let (words, was_first) = (Arc::new(Words::default()), Arc::new(AtomicBool::new(false)));
         let last_word = LastWord::new(Table::default().put(run, None), words.clone());
         let (seen, first) = (words.clone(), was_first.clone());
-        let call: Call = Arc::new(move |_, _| {
+        let call = Call::Typed(Arc::new(move |_, _| {
             let guard = Guard { words: seen.clone(), was_first: first.clone() };
             Box::pin(async move {
                 std::future::pending::<()>().await;
                 drop(guard);
                 unreachable!("it never ends by itself")
             })
-        });
+        }));
         let mut handler = pin!(carry_out(Attempt { call, context: context.clone(), last_word }));
         let begins = std::future::poll_fn(|task| Poll::Ready(handler.as_mut().poll(task).is_pending()));
         assert!(begins.await, "it waits");

@@ -11,7 +11,7 @@ use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::time::Millis;
 
 use super::{Ended, Runner};
-use crate::client::{Client, DEFAULT_POOL};
+use crate::client::{Client, default_pool};
 use crate::context::Context;
 use crate::error::Result;
 use crate::handler::{Handling, IntoDone, Payload, TaskHandler};
@@ -180,7 +180,7 @@ impl RunnerBuilder {
         let open: Vec<Kind> = calls.keys().filter(is_open).cloned().collect();
         let mut pools = self.pools.iter().map(PoolName::new).collect::<Result<Vec<_>, _>>()?;
         if pools.is_empty() {
-            pools.push(PoolName::new(DEFAULT_POOL)?);
+            pools.push(default_pool());
         }
         pools.sort();
         pools.dedup();

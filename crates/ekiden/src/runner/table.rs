@@ -40,7 +40,7 @@ pub(super) struct Run {
     /// What its handler got: the task, the lease, and what holds the handler.
     pub(super) context: Context,
     /// The record as it was given out. It saves the settlement a read, once.
-    pub(super) seen: Option<Versioned>,
+    pub(super) seen: Option<Box<Versioned>>,
     pub(super) deadline: Option<Duration>,
     /// How long its handler may take to end by itself after it was told to stop.
     pub(super) stop_within: Duration,
@@ -129,17 +129,16 @@ impl Runs {
         slots.filter_map(|(place, (number, run))| Some((Slot { place, number: *number }, run.as_mut()?)))
     }
 
-    /// Takes an attempt in, at a place with a number of its own.
-    fn put(&mut self, run: Run, instead_of: Option<Slot>) -> Slot {
+    /// Takes an attempt in, at a place with a number of its own. Gives the one whose place that was.
+    fn put(&mut self, run: Run, instead_of: Option<Slot>) -> (Slot, Option<Run>) {
         let left = instead_of.and_then(|old| self.get_mut(old).map(|_| old.place));
         let Some(place) = left.or_else(|| self.free.pop()) else {
             self.places.push((0, Some(run)));
-            return Slot { place: self.places.len() - 1, number: 0 };
+            return (Slot { place: self.places.len() - 1, number: 0 }, None);
         };
         let (number, there) = self.places.get_mut(place).expect("only places of the table are free or taken");
         *number += 1;
-        *there = Some(run);
-        Slot { place, number: *number }
+        (Slot { place, number: *number }, there.replace(run))
     }
 }
 
@@ -160,7 +159,9 @@ impl Table {
 
     /// Takes an attempt in, in the place of another where one is named: there is never one too many.
     pub(super) fn put(&self, run: Run, instead_of: Option<Slot>) -> Slot {
-        self.lock().put(run, instead_of)
+        // Whoever gave way is dropped when the lock is free again.
+        let (slot, _left) = self.lock().put(run, instead_of);
+        slot
     }
 
     /// Begins to write an end down beside the engine, and says what to write. `None` if that is done, or somebody is at it.

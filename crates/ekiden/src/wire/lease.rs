@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ekiden_core::id::{Namespace, OpId, PoolName};
+use ekiden_core::id::{Namespace, OpId};
 use ekiden_core::lease::Token;
 use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::retry::FailureKind;
@@ -10,7 +10,7 @@ use ekiden_core::task::JSON;
 use ekiden_core::time::Millis;
 use ekiden_wire as wire;
 
-use crate::client::DEFAULT_POOL;
+use crate::client::default_pool;
 use crate::port::{Ask, Failure, LeaseRef, Leased, Settled, Settlement, TaskRef, Verdict};
 
 impl Ask {
@@ -18,7 +18,7 @@ impl Ask {
     pub fn from_wire(claim: wire::Claim, namespace: Namespace, id: impl FnOnce() -> OpId) -> Result<Self, Refusal> {
         let pools = match claim.pools {
             Some(pools) => pools,
-            None => vec![PoolName::new(DEFAULT_POOL)?],
+            None => vec![default_pool()],
         };
         Ok(Self {
             id: claim.id.unwrap_or_else(id),

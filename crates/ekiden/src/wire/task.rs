@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ekiden_core::attempt::{Outcome, OutcomeCounts};
-use ekiden_core::id::{Namespace, PoolName, ScheduleId, TaskId};
+use ekiden_core::id::{Namespace, ScheduleId, TaskId};
 use ekiden_core::order::Priority;
 use ekiden_core::reason::{Language, ReasonCode, Refusal};
 use ekiden_core::task::{JSON, TaskEnvelope};
@@ -14,7 +14,7 @@ use ekiden_store::Counts;
 use ekiden_wire as wire;
 
 use crate::change::TaskChange;
-use crate::client::DEFAULT_POOL;
+use crate::client::default_pool;
 use crate::port::{Enqueued, Explanation, Maintained, NewSchedule, NewTask, QueueInfo, TaskRef, When, Wishes};
 use crate::record::TaskRecord;
 
@@ -26,10 +26,7 @@ impl NewTask {
         id: impl FnOnce() -> TaskId,
     ) -> Result<Self, Refusal> {
         let envelope = task.envelope()?;
-        let pool = match task.pool {
-            Some(pool) => pool,
-            None => PoolName::new(DEFAULT_POOL)?,
-        };
+        let pool = task.pool.unwrap_or_else(default_pool);
         let when = match (task.delay_ms, task.run_at) {
             (None, None) => When::Now,
             (Some(delay), None) => When::After(Millis::new(delay)),

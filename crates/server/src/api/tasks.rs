@@ -23,10 +23,9 @@ const ENQUEUED_BYTES: usize = 80;
 /// Hands one task in.
 pub(crate) async fn enqueue(mut call: Call) -> Answered {
     let bytes = call.json_bytes().await?;
-    let task = new_task(&call, &bytes)?;
+    let task = Box::new(new_task(&call, &bytes)?);
     drop(bytes);
-    let answer = call.queue().enqueue(vec![task]).await.pop();
-    let enqueued = answer.unwrap_or_else(|| Err(ReasonCode::ServerFault.into()))?;
+    let enqueued = call.queue().enqueue_one(task).await?;
     let status = if enqueued.is_new { StatusCode::CREATED } else { StatusCode::OK };
     let mut text = Text::with_room(ENQUEUED_BYTES);
     text.enqueued(&enqueued.id, enqueued.is_new);

@@ -261,7 +261,7 @@ pub async fn due_tasks_are_promoted_only_in_the_lines_asked_for(lab: Lab) {
         .await;
     }
     lab.wait(Millis::new(100));
-    let mine = lab.claim(Claim { kinds: Kinds::Only(vec![kind("greet")]), limit: 10, ..lab.claim_one() }).await;
+    let mine = lab.claim(Claim { kinds: Kinds::Only([kind("greet")].into()), limit: 10, ..lab.claim_one() }).await;
     assert_eq!(ids(&mine), ["a"]);
     lab.lists_due(DueIndex::Promote, &["b", "c"]).await;
 }
@@ -412,7 +412,7 @@ pub async fn the_cost_of_a_claim_does_not_follow_the_backlog(lab: Lab) {
     };
     lab.enqueue_many((0..500).map(noise).collect()).await;
     lab.enqueue_many((500..510).map(|number| spec("noisy", number)).collect()).await;
-    for kinds in [Kinds::Only(vec![kind("greet")]), Kinds::Any] {
+    for kinds in [Kinds::Only([kind("greet")].into()), Kinds::Any] {
         let lines: &[&str] = if kinds == Kinds::Any { &["small", "large"] } else { &["small", "large", "noisy"] };
         let mut costs = BTreeSet::new();
         for line in lines {

@@ -196,7 +196,7 @@ impl Pair {
             id: dice.op_id(self.now),
             now: self.now,
             pools,
-            kinds: if dice.chance(50) { Kinds::Any } else { Kinds::Only(vec![kind(one_of(dice, &["k1", "k2"]))]) },
+            kinds: if dice.chance(50) { Kinds::Any } else { Kinds::Only([kind(one_of(dice, &["k1", "k2"]))].into()) },
             limit: 1 + dice.below(3),
             holder: some_runner(dice),
             lease: if dice.chance(70) { LeaseTerm::Heartbeat } else { LeaseTerm::For(Millis::from_secs(5)) },
