@@ -3,11 +3,13 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ekiden::{Chime, Observer, TaskChange};
 use ekiden_core::event::EventName;
-use ekiden_core::id::Namespace;
+use ekiden_core::id::{Kind, Namespace, PoolName, TaskId};
+use ekiden_core::task::{Phase, Progress};
+use ekiden_core::time::Timestamp;
 
 use crate::limits;
 
@@ -24,7 +26,97 @@ pub struct Events {
 struct Ring {
     /// The number of the first.
     first: u64,
-    changes: VecDeque<TaskChange>,
+    changes: VecDeque<Kept>,
+    /// The names of the latest.
+    names: Option<Arc<Names>>,
+}
+
+/// A change as it is kept: small, and without anything of the task's own, which would live as long as the change does.
+struct Kept {
+    names: Arc<Names>,
+    id: Name,
+    event: Option<EventName>,
+    state: Phase,
+    attempt: u64,
+    at: Timestamp,
+    more: Option<Box<More>>,
+}
+
+/// The names that a task shares with others. Mostly those of one change are also those of the next.
+#[derive(PartialEq, Eq)]
+struct Names {
+    namespace: Namespace,
+    task_type: Kind,
+    pool: PoolName,
+}
+
+/// A task's own name; a generated one by its bits.
+enum Name {
+    Generated([u64; 2]),
+    Other(TaskId),
+}
+
+/// What few changes have.
+#[derive(PartialEq, Default)]
+struct More {
+    error: Option<Arc<str>>,
+    next_run_at: Option<Timestamp>,
+    progress: Option<Progress>,
+}
+
+impl Ring {
+    fn push(&mut self, change: TaskChange) {
+        let TaskChange { namespace, id, task_type, pool, event, state, attempt, error, next_run_at, progress, at } =
+            change;
+        let names = Names { namespace, task_type, pool };
+        let names = match &self.names {
+            Some(last) if **last == names => last.clone(),
+            _ => self.names.insert(Arc::new(names)).clone(),
+        };
+        let more = More { error, next_run_at, progress };
+        let more = if more == More::default() { None } else { Some(Box::new(more)) };
+        self.changes.push_back(Kept { names, id: Name::of(id), event, state, attempt, at, more });
+    }
+}
+
+impl Name {
+    fn of(id: TaskId) -> Self {
+        match TaskId::bits_of(id.as_str()) {
+            Some(bits) => Self::Generated(
+                [bits >> 64, bits & u128::from(u64::MAX)]
+                    .map(|half| u64::try_from(half).expect("half of 128 bits are 64")),
+            ),
+            None => Self::Other(id),
+        }
+    }
+
+    fn id(&self) -> TaskId {
+        match self {
+            Self::Generated([upper, lower]) => TaskId::from_bits(u128::from(*upper) << 64 | u128::from(*lower)),
+            Self::Other(id) => id.clone(),
+        }
+    }
+}
+
+impl Kept {
+    /// The change as it was told.
+    fn told(&self) -> TaskChange {
+        let Names { namespace, task_type, pool } = &*self.names;
+        let more = self.more.as_deref();
+        TaskChange {
+            namespace: namespace.clone(),
+            id: self.id.id(),
+            task_type: task_type.clone(),
+            pool: pool.clone(),
+            event: self.event,
+            state: self.state,
+            attempt: self.attempt,
+            error: more.and_then(|more| more.error.clone()),
+            next_run_at: more.and_then(|more| more.next_run_at),
+            progress: more.and_then(|more| more.progress.clone()),
+            at: self.at,
+        }
+    }
 }
 
 /// What a stream tells next.
@@ -57,7 +149,7 @@ impl Events {
         let _ = getrandom::fill(&mut random);
         Self {
             instance: format!("{:016x}", u64::from_be_bytes(random)),
-            ring: Mutex::new(Ring { first: 1, changes: VecDeque::new() }),
+            ring: Mutex::new(Ring { first: 1, changes: VecDeque::new(), names: None }),
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             chime: Chime::default(),
         }
@@ -93,8 +185,8 @@ impl Events {
                 break;
             }
             taken.next = number + 1;
-            if change.namespace == *namespace {
-                taken.changes.push((number, change.clone()));
+            if change.names.namespace == *namespace {
+                taken.changes.push((number, change.told()));
             }
         }
         taken.more = taken.next < ring.first + ring.changes.len() as u64;
@@ -127,7 +219,7 @@ impl Observer for Events {
         } else {
             None
         };
-        ring.changes.push_back(change);
+        ring.push(change);
         drop(ring);
         drop(gone);
         self.chime.ring();
@@ -142,10 +234,6 @@ impl std::fmt::Debug for Events {
 
 #[cfg(test)]
 mod tests {
-    use ekiden_core::id::{Kind, PoolName, TaskId};
-    use ekiden_core::task::Phase;
-    use ekiden_core::time::Timestamp;
-
     use super::*;
 
     fn change(namespace: &str, id: u64) -> TaskChange {
@@ -181,6 +269,24 @@ mod tests {
             assert_eq!(events.after(garbage), None);
         }
         assert_eq!(events.counts().sum::<u64>(), 10);
+    }
+
+    #[test]
+    fn a_change_is_told_as_it_was() {
+        let events = Events::new();
+        let ours = Namespace::new("ours").unwrap();
+        let plain = change("ours", 1);
+        let progress = Some(Progress { done: 1, total: Some(2), note: Some("half".into()) });
+        let all = [
+            TaskChange { id: TaskId::from_bits(1 << 100 | 7), ..plain.clone() },
+            TaskChange { pool: PoolName::new("q").unwrap(), attempt: 3, state: Phase::Dead, ..plain.clone() },
+            TaskChange { error: Some("x".into()), next_run_at: Some(Timestamp::from_millis(5)), ..plain.clone() },
+            TaskChange { event: None, progress, ..plain.clone() },
+            TaskChange { task_type: Kind::new("other").unwrap(), at: Timestamp::from_millis(9), ..plain },
+        ];
+        all.iter().for_each(|change| events.observe(change));
+        let told = events.take(&ours, 1).changes.into_iter().map(|(_, change)| change);
+        assert_eq!(told.collect::<Vec<_>>(), all);
     }
 
     #[test]

@@ -250,7 +250,10 @@ async fn finish<S: Store + ?Sized, P: Plan + Sync, B: Borrow<P>>(
     last: &mut Option<Last>,
     now: Timestamp,
 ) {
-    let needs = jobs.iter().enumerate().flat_map(|(at, job)| job.first_needs(at)).collect();
+    let mut needs = Vec::with_capacity(jobs.len());
+    for (at, job) in jobs.iter().enumerate() {
+        job.add_first_needs(at, &mut needs);
+    }
     read(store, jobs, needs).await;
     while jobs.iter().any(|job| job.done.is_none()) {
         step(store, jobs, last, now).await;
@@ -265,7 +268,8 @@ async fn finish_alone<S: Store + ?Sized, P: Plan + Sync, B: Borrow<P>>(
     last: &mut Option<Last>,
     now: Timestamp,
 ) -> Result<P::Done, PlanError> {
-    let needs = job.first_needs(0);
+    let mut needs = Vec::new();
+    job.add_first_needs(0, &mut needs);
     if !needs.is_empty() {
         Box::pin(read(store, std::slice::from_mut(job), needs)).await;
     }
@@ -297,7 +301,7 @@ async fn step<S: Store + ?Sized, P: Plan + Sync, B: Borrow<P>>(
     last: &mut Option<Last>,
     now: Timestamp,
 ) {
-    let mut commits: Vec<(usize, P::Done, Commit)> = Vec::new();
+    let mut commits: Vec<(usize, P::Done, Commit)> = Vec::with_capacity(jobs.len());
     let mut needs: Vec<(usize, Need)> = Vec::new();
     for (at, job) in jobs.iter_mut().enumerate().filter(|(_, job)| job.done.is_none()) {
         match job.draft(now) {
@@ -357,11 +361,10 @@ impl<P: Plan, B: Borrow<P>> Job<P, B> {
     }
 
     /// Who was told something by the caller may know enough; the draft asks for what it lacks.
-    fn first_needs(&self, at: usize) -> Vec<(usize, Need)> {
-        if self.hearsay {
-            return Vec::new();
+    fn add_first_needs(&self, at: usize, needs: &mut Vec<(usize, Need)>) {
+        if !self.hearsay {
+            needs.extend(self.plan.borrow().reads().into_iter().map(|key| (at, Need::Record(key))));
         }
-        self.plan.borrow().reads().into_iter().map(|key| (at, Need::Record(key))).collect()
     }
 
     fn draft(&self, now: Timestamp) -> Result<(P::Done, Option<Commit>), Stop> {

@@ -18,7 +18,7 @@ use crate::task::EnqueueBatch;
 pub trait Glance: Sized {
     /// The same that serde would read, or nothing where it takes a closer look.
     fn glance(text: &str) -> Option<Self> {
-        let mut scan = Scan { text, at: 0 };
+        let mut scan = Scan { text, at: 0, kind: None };
         let read = Self::scan(&mut scan)?;
         scan.space();
         (scan.at == text.len()).then_some(read)
@@ -102,7 +102,7 @@ impl Glance for NewTask {
         scan.object(|scan, name| match name {
             "id" => fill(&mut id, TaskId::new(scan.string()?).ok()?),
             "op_id" => fill(&mut op, op_id(scan.string()?)?),
-            "task_type" => fill(&mut task_type, Kind::new(scan.string()?).ok()?),
+            "task_type" => fill(&mut task_type, scan.kind()?),
             "pool" => fill(&mut pool, PoolName::new(scan.string()?).ok()?),
             "payload" => fill(&mut payload, scan.raw()?),
             _ => None,
@@ -135,6 +135,12 @@ impl Glance for NewTask {
     }
 }
 
+/// 96 bytes: hardly an item of a list is shorter.
+const ITEM_BYTES: usize = 96;
+
+/// 64 items: longer lists may grow.
+const ITEMS_AT_ONCE: usize = 64;
+
 /// A name that stands there twice is a mistake, which serde tells.
 fn fill<T>(place: &mut Option<T>, value: T) -> Option<()> {
     let is_first = place.is_none();
@@ -151,6 +157,8 @@ fn op_id(text: &str) -> Option<OpId> {
 pub struct Scan<'a> {
     text: &'a str,
     at: usize,
+    /// The kind that was read last: tasks that come together are mostly of one, and share it.
+    kind: Option<Kind>,
 }
 
 impl<'a> Scan<'a> {
@@ -188,6 +196,17 @@ impl<'a> Scan<'a> {
         let end = rest.bytes().position(|byte| byte < 0x20 || matches!(byte, b'"' | b'\\'))?;
         self.at += end + 1;
         (rest.as_bytes().get(end) == Some(&b'"')).then(|| rest.get(..end))?
+    }
+
+    fn kind(&mut self) -> Option<Kind> {
+        let name = self.string()?;
+        match &self.kind {
+            Some(last) if last.as_str() == name => Some(last.clone()),
+            _ => {
+                self.kind = Kind::new(name).ok();
+                self.kind.clone()
+            }
+        }
     }
 
     /// A number without sign, point and exponent.
@@ -229,7 +248,9 @@ impl<'a> Scan<'a> {
 
     fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         self.expect(b'[')?;
-        let mut items = Vec::new();
+        // A list that grows step by step moves what it has, and tasks are large.
+        let room = (self.text.len() - self.at) / ITEM_BYTES;
+        let mut items = Vec::with_capacity(room.clamp(1, ITEMS_AT_ONCE));
         self.space();
         if self.peek()? == b']' {
             self.at += 1;
