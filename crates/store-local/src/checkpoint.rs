@@ -2,6 +2,7 @@
 //! holds payloads, tasks that rest, and what an open needs to build the index again.
 
 mod backend;
+mod changes;
 mod copy;
 mod keys;
 mod load;
@@ -17,16 +18,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ekiden_core::key::Key;
 use ekiden_core::record::Record;
 use ekiden_store::StoreError;
 use ekiden_store::shelf::Stamp;
-use hashbrown::HashMap;
 use redb::{Database, ReadableDatabase, TableDefinition};
 
 use crate::disk::{Disk, How};
 use crate::error;
 
+pub(crate) use changes::Changes;
 pub(crate) use load::Loaded;
 pub(crate) use snapshot::Snapshot;
 pub(crate) use sorted::{Row, sorted};
@@ -56,9 +56,6 @@ const FILE: &str = "checkpoint.redb";
 
 /// What a new file is called until it is whole.
 const DRAFT: &str = "checkpoint.new";
-
-/// What changed since the checkpoint, by key.
-pub(crate) type Changes = HashMap<Key, Changed>;
 
 /// What a record became.
 #[derive(Debug)]

@@ -14,7 +14,6 @@ use ekiden_core::task::Task;
 use ekiden_store::shelf::{Look, Put, Scribe, Shelf, Stamp};
 use ekiden_store::{Happened, Hint, Hints, Op, Outcome, StoreError};
 use hashbrown::HashMap;
-use hashbrown::hash_map::EntryRef;
 use tokio::sync::oneshot;
 
 use crate::Options;
@@ -42,9 +41,6 @@ pub(crate) struct Desk {
     changes_bytes: usize,
     /// What the checkpoint that is being written will hold.
     writing: Option<Frozen>,
-    /// What the latest checkpoint has and nobody needs here any more. Callers drop it, a little with each op: they make as much
-    /// anew and find the room again, while a thread that drops it all at once would fight with them for the allocator.
-    leftovers: Option<Leftovers>,
     /// Tasks that rested and were looked at, but did not change: they go again with the next checkpoint.
     visitors: Vec<(Key, u64)>,
     /// The largest generated id of each namespace that was put so far, and that any checkpoint may know. Ids only rise, so a
@@ -95,12 +91,6 @@ pub(crate) struct Frozen {
     bytes: usize,
 }
 
-/// Changes that were written to the checkpoint.
-pub(crate) type Leftovers = hashbrown::hash_map::IntoIter<Key, Changed>;
-
-/// 4 leftovers an op: a life has three ops and leaves one behind.
-const DROPPED_AN_OP: usize = 4;
-
 /// 4,096 notes: a list for more is not kept.
 const NOTES_KEPT_MAX: usize = 4_096;
 
@@ -111,7 +101,7 @@ impl Desk {
     /// `changes` are what the log has and the checkpoint has not; the next batch gets this sequence number.
     pub(crate) fn new(shelf: Shelf, changes: Changes, known: HashMap<Namespace, u128>, next_sequence: u64) -> Self {
         let durable = shelf.revision();
-        let changes_bytes = changes.values().map(bytes_of).sum();
+        let changes_bytes = changes.iter().map(|(_, changed)| bytes_of(changed)).sum();
         Self {
             shelf,
             pending: VecDeque::new(),
@@ -122,7 +112,6 @@ impl Desk {
             changes,
             changes_bytes,
             writing: None,
-            leftovers: None,
             visitors: Vec::new(),
             is_upkeep_asleep: false,
             newest: known.clone(),
@@ -163,7 +152,6 @@ impl Desk {
         if self.pending.back().is_none_or(|batch| batch.bytes >= BATCH_FULL) {
             self.begin_batch();
         }
-        self.drop_some();
         let snapshot = self.snapshot.take();
         let mut journal = Journal {
             batch: self.pending.back_mut().expect("there is a batch with room"),
@@ -358,23 +346,6 @@ impl Desk {
         self.writing.clone()
     }
 
-    fn drop_some(&mut self) {
-        let Some(leftovers) = &mut self.leftovers else { return };
-        if leftovers.by_ref().take(DROPPED_AN_OP).count() < DROPPED_AN_OP {
-            self.leftovers = None;
-        }
-    }
-
-    /// Leaves what was written to those who come; what they have not dropped of the one before comes back.
-    pub(crate) fn leave_behind(&mut self, written: Changes) -> Option<Leftovers> {
-        self.leftovers.replace(written.into_iter())
-    }
-
-    /// What is left when nobody comes.
-    pub(crate) fn take_leftovers(&mut self) -> Option<Leftovers> {
-        self.leftovers.take()
-    }
-
     /// The checkpoint has what was frozen.
     pub(crate) fn thaw(&mut self) {
         self.writing = None;
@@ -428,19 +399,12 @@ impl Journal<'_> {
 
     /// Notes what became of a record, which may depend on what was noted before.
     fn note(&mut self, key: &Key, changed: impl FnOnce(Option<&Changed>) -> Changed) {
-        match self.changes.entry_ref(key) {
-            EntryRef::Occupied(mut old) => {
-                let old = old.get_mut();
-                *self.changes_bytes -= bytes_of(old);
-                *old = changed(Some(old));
-                *self.changes_bytes += bytes_of(old);
-            }
-            EntryRef::Vacant(place) => {
-                let changed = changed(None);
-                *self.changes_bytes += bytes_of(&changed);
-                place.insert(changed);
-            }
-        }
+        let place = self.changes.place(key);
+        let before = self.changes.at(place);
+        *self.changes_bytes -= before.map_or(0, bytes_of);
+        let changed = changed(before);
+        *self.changes_bytes += bytes_of(&changed);
+        self.changes.put(place, || key.clone(), changed);
     }
 }
 

@@ -82,7 +82,8 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
     let Replay { changes, snapshot, .. } = replay;
     let mut known = HashMap::new();
     for namespace in shelf.namespaces(None, usize::MAX).items {
-        let newest = changes.keys().filter(|key| key.kind == RecordKind::Task && key.namespace == namespace);
+        let newest =
+            changes.iter().map(|(key, _)| key).filter(|key| key.kind == RecordKind::Task && key.namespace == namespace);
         let newest = newest.filter_map(|key| TaskId::bits_of(&key.name)).max();
         let highest = snapshot.highest_id(&namespace)?.max(newest);
         known.extend(highest.map(|highest| (namespace, highest)));
@@ -180,7 +181,7 @@ impl Replay<'_> {
     fn wake(&mut self, key: &Key) -> Result<(), StoreError> {
         if key.kind == RecordKind::Task
             && matches!(self.shelf.look(key), Look::Nothing)
-            && !self.changes.contains_key(key)
+            && self.changes.get(key).is_none()
             && let Some((task, stamp)) = self.snapshot.task(key)?
         {
             self.shelf.wake(key, task, stamp);

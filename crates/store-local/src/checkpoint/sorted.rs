@@ -51,7 +51,7 @@ impl<'a> Row<'a> {
 pub(crate) fn sorted(changes: &Changes) -> Vec<Row<'_>> {
     // Kinds and namespaces are few, so that rows of one are found sooner than they are compared.
     let mut parts: BTreeMap<(RecordKind, &Namespace), Vec<Row<'_>>> = BTreeMap::new();
-    for (key, changed) in changes {
+    for (key, changed) in changes.iter() {
         parts.entry((key.kind, &key.namespace)).or_default().push(Row::new(key, changed));
     }
     let mut all = Vec::with_capacity(changes.len());
