@@ -7,7 +7,7 @@ use ekiden::store::{CountScope, ListOrder, TaskQuery};
 use ekiden::{Enqueued, NewTask, TaskRecord};
 use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{IdempotencyKey, Namespace};
-use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_core::reason::Refusal;
 use ekiden_core::task::Phase;
 use ekiden_wire::{self as wire, Text};
 
