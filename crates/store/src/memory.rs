@@ -75,7 +75,7 @@ struct Listener<'a> {
     hints: Option<&'a Hints>,
     /// What tasks were before, to be dropped without the lock.
     replaced: SmallVec<[Arc<Task>; FEW]>,
-    /// Tasks of these ops in few words, and which they are. What ended is most of what a store holds, and takes half the memory
+    /// Tasks of these ops in few words, and which they are. What ended is most of what a store holds, and takes less than half the memory
     /// so.
     briefs: SmallVec<[(*const Task, Box<Brief>); FEW]>,
     /// How many tasks are new, if nobody was faster.
