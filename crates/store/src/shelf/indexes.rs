@@ -4,16 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::listed::{Ident, Listed};
-use super::mainly::Mainly;
-use super::run::Run;
-use super::space::{Entries, Entry, NamesRef, Slot, Stood};
 use ekiden_core::id::{GroupId, Kind, PoolName, RunnerId, SessionId};
 use ekiden_core::index::{Due, DueIndex, Ready};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::order::Rank;
 use ekiden_core::task::Phase;
 use ekiden_core::time::Timestamp;
+
+use super::listed::{Ident, Listed};
+use super::mainly::Mainly;
+use super::run::Run;
+use super::space::{Entries, Entry, NamesRef, Slot, Stood};
 
 /// Claimable tasks of one kind, by rank, then by creation.
 #[derive(Debug, Default, PartialEq)]
