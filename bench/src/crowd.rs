@@ -1,4 +1,5 @@
-//! A crowd that does not mean well: connections that never send a whole request, and bodies that trickle.
+//! Crowds that do not mean well: connections that never send a whole request, bodies that trickle, and answers that are never
+//! read.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -17,11 +18,17 @@ pub const HALF_OPEN: usize = 1_000;
 /// How many send their body byte by byte.
 pub const SLOW: usize = 200;
 
+/// How many there are of those that do not read or do not ask: more than the server has places for.
+pub const UNREAD: usize = 4_200;
+
+/// How often each of those that do not read asks for the description of the API: more than both sockets hold.
+const ASKED: usize = 10;
+
 /// 250 ms between two bytes of a body: some hundred bytes before its time is over.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// 4,096 files: the crowd and whatever else is open.
-const FILES: u64 = 4_096;
+/// 8,192 files: the largest crowd and whatever else is open.
+const FILES: u64 = 8_192;
 
 /// Lets this process, and those that it starts, hold the crowd.
 pub fn make_room() -> Outcome<()> {
@@ -75,6 +82,28 @@ impl Crowd {
             stream.set_nonblocking(false).is_ok() && waits
         };
         slow.iter().filter(open).count()
+    }
+}
+
+/// Connections that never read, and some that never send, until this is dropped.
+pub struct Unread {
+    _streams: Vec<TcpStream>,
+}
+
+impl Unread {
+    /// Gathers in front of a server.
+    pub fn gather(address: &str) -> Outcome<Self> {
+        let page = format!("GET /openapi.json HTTP/1.1\r\nhost: {address}\r\n\r\n").repeat(ASKED);
+        let connect = |number: usize| -> Outcome<TcpStream> {
+            let mut stream = TcpStream::connect(address)?;
+            match number % 4 {
+                0 => stream.write_all(page.as_bytes())?,
+                1 => stream.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n")?,
+                _ => {}
+            }
+            Ok(stream)
+        };
+        Ok(Self { _streams: (0..UNREAD).map(connect).collect::<Outcome<_>>()? })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the fault rigs need of the machine: to mount ext4 behind a loop device, to cut its power, and to mount a tmpfs. Tried for
+//! What the fault rigs need of the machine: to mount ext4 behind a loop device, to cut its power, to mount a tmpfs, and to set a program's clock. Tried for
 //! real, in a moment; the tests themselves only say that they could not run, and nobody reads what passing tests say.
 
 use std::path::{Path, PathBuf};
@@ -8,11 +8,16 @@ use crate::command;
 use crate::report::Failure;
 
 /// The programs, each with the Debian package that has it.
-const PROGRAMS: [(&str, &str); 4] =
-    [("mkfs.ext4", "e2fsprogs"), ("mount", "mount"), ("umount", "mount"), ("perl", "perl-base")];
+const PROGRAMS: [(&str, &str); 5] = [
+    ("mkfs.ext4", "e2fsprogs"),
+    ("mount", "mount"),
+    ("umount", "mount"),
+    ("perl", "perl-base"),
+    ("faketime", "faketime"),
+];
 
 const TODO: &str = "run as root, in a container with `--privileged` and loop devices; \
-                    programs: `apt-get install e2fsprogs mount perl-base`";
+                    programs: `apt-get install e2fsprogs mount perl-base faketime`";
 
 /// Installs the programs that are missing, where that is possible without asking anybody. What is not is told by `probe`.
 pub(crate) fn setup() -> Result<(), Failure> {
@@ -22,10 +27,17 @@ pub(crate) fn setup() -> Result<(), Failure> {
         return Ok(());
     }
     println!("setup: installing {} for the fault rigs", missing.join(", "));
-    command::run(command::at_root(
-        "apt-get",
-        &[&["install", "--yes", "--no-install-recommends"], &missing[..]].concat(),
-    ))
+    let install = || {
+        command::run(command::at_root(
+            "apt-get",
+            &[&["install", "--yes", "--no-install-recommends"], &missing[..]].concat(),
+        ))
+    };
+    // A fresh machine may have no list of packages, or an old one: then the list is fetched, once.
+    install().or_else(|_| {
+        command::run(command::at_root("apt-get", &["update"]))?;
+        install()
+    })
 }
 
 /// Tries everything that a rig does, once.

@@ -4,6 +4,7 @@
 mod architecture;
 mod readme;
 mod requirements;
+mod security;
 mod shape;
 mod text;
 mod wording;
@@ -31,6 +32,7 @@ fn check(files: &[TextFile]) -> Vec<Finding> {
     findings.extend(architecture::check(files));
     findings.extend(requirements::check(files));
     findings.extend(readme::check(files));
+    findings.extend(security::check(files));
     findings
 }
 
@@ -51,7 +53,7 @@ mod tests {
     #[test]
     fn a_missing_document_is_a_finding() {
         let findings = check(&[]);
-        for path in ["ARCHITECTURE.md", "docs/requirements.md", "README.md"] {
+        for path in ["ARCHITECTURE.md", "docs/requirements.md", "docs/security.md", "README.md"] {
             assert!(findings.iter().any(|finding| finding.to_string().starts_with(path)), "{path}: {findings:?}");
         }
     }

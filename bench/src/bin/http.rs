@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_bench::Outcome;
 use ekiden_bench::arguments::{Arguments, USAGE};
-use ekiden_bench::crowd::{self, Crowd};
+use ekiden_bench::crowd::{self, Crowd, Unread};
 use ekiden_bench::lines::{Acks, Beanstalkd, Ekiden, Line, Redis};
 use ekiden_bench::machine::Machine;
 use ekiden_bench::report::{Figure, Report};
@@ -48,6 +48,7 @@ const ALONE: &str = "the same server, alone";
 enum Around {
     Nobody,
     Crowd,
+    Unread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,10 +131,12 @@ impl Bench {
             .push(Figure::new("start.p50", p50, "µs").beside(REDIS, p50_redis).held_to("≤ 2", p50 <= 2.0 * p50_redis));
         figures.push(Figure::new("start.p99", p99, "µs").beside(REDIS, p99_redis));
 
-        let [alone, crowded] = self.crowded()?;
+        let [alone, crowded, unread] = self.crowded()?;
         figures.push(
             Figure::new("crowded.p99", crowded, "µs").beside(ALONE, alone).held_to("≤ 2", crowded <= 2.0 * alone),
         );
+        figures
+            .push(Figure::new("unread.p99", unread, "µs").beside(ALONE, alone).held_to("≤ 2", unread <= 2.0 * alone));
 
         let wakeups = self.idle()?;
         figures.push(Figure::new("idle.wakeups", wakeups, "a second").held_to("< 5", wakeups < 5.0));
@@ -167,17 +170,20 @@ impl Bench {
         tries.try_into().map_err(|_| "as many answers as contenders".into())
     }
 
-    /// The 99th percentile of a request in microseconds: alone, and with a crowd around.
-    fn crowded(&self) -> Outcome<[f64; 2]> {
+    /// The 99th percentile of a request in microseconds: alone, and with either crowd around.
+    fn crowded(&self) -> Outcome<[f64; 3]> {
         crowd::make_room()?;
-        let tries = interleave(self.effort.rounds, &[Around::Nobody, Around::Crowd], |around| {
+        let tries = interleave(self.effort.rounds, &[Around::Nobody, Around::Crowd, Around::Unread], |around| {
             eprintln!("measuring crowded.p99 with {around:?} …");
             let server = Ekiden::start(&self.program)?;
-            let crowd = match around {
-                Around::Nobody => None,
-                Around::Crowd => Some(Crowd::gather(server.address())?),
-            };
+            let (mut crowd, mut unread) = (None, None);
+            match around {
+                Around::Nobody => {}
+                Around::Crowd => crowd = Some(Crowd::gather(server.address())?),
+                Around::Unread => unread = Some(Unread::gather(server.address())?),
+            }
             let p99 = request_micros(&server, self.effort.requests)?;
+            drop(unread);
             if crowd.as_ref().is_some_and(|crowd| crowd.still_there() < crowd::SLOW) {
                 return Err("the crowd was gone before the end of the try".into());
             }

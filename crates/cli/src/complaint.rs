@@ -8,6 +8,8 @@ use ekiden::store::transfer::TransferError;
 
 use crate::exit::Exit;
 use crate::language::Lang;
+use crate::output;
+use crate::say;
 
 /// Tells it, and gives the exit code that goes with it.
 pub(crate) fn tell(error: &(dyn Error + 'static), lang: Lang) -> ExitCode {
@@ -15,14 +17,14 @@ pub(crate) fn tell(error: &(dyn Error + 'static), lang: Lang) -> ExitCode {
     let refusal = transfer.map(|error| &error.refusal).or_else(|| error.downcast_ref::<Refusal>());
     match refusal.or_else(|| error.downcast_ref::<ekiden::Error>().map(ekiden::Error::refusal)) {
         Some(refusal) => {
-            anstream::eprintln!("ekiden: {}", text(refusal, lang));
+            say(&format!("ekiden: {}", text(refusal, lang)));
             if let Some(error) = transfer {
-                anstream::eprintln!("{}", before(error, lang));
+                say(&before(error, lang));
             }
             code(refusal).into()
         }
         None => {
-            anstream::eprintln!("ekiden: {error}");
+            say(&format!("ekiden: {error}"));
             Exit::Failure.into()
         }
     }
@@ -47,7 +49,8 @@ fn code(refusal: &Refusal) -> Exit {
 /// A reason as people read it. The names of facts are the same in every language, as in the API.
 pub(crate) fn text(refusal: &Refusal, lang: Lang) -> String {
     let message = refusal.code.message(lang.of_messages());
-    let facts: Vec<_> = refusal.context.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    let facts: Vec<_> =
+        refusal.context.iter().map(|(name, value)| format!("{name}: {}", output::cell(value))).collect();
     let facts = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join(", ")) };
     let mut text = format!("{}: {}{facts}\n{}", refusal.code, message.title, message.summary);
     for action in &message.actions {
@@ -76,6 +79,15 @@ mod tests {
         assert!(english.contains("\n- Choose another data folder"), "{english}");
         let japanese = text(&refusal, Lang::Ja);
         assert!(japanese.starts_with("STORE_IN_USE: ストアは使用中です (path: /data)\n"), "{japanese}");
+    }
+
+    /// S20: facts hold what commands and callers wrote.
+    #[test]
+    fn a_fact_moves_no_cursor() {
+        let refusal =
+            Refusal::new(ReasonCode::PermanentFailure).with("error", "\u{1b}]52;c;eA==\u{7}\r\u{9b}2J\u{202e}x");
+        let told = text(&refusal, Lang::En);
+        assert!(!told.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{told:?}");
     }
 
     #[test]

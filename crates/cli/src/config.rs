@@ -6,8 +6,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use ekiden::core::{ReasonCode, Refusal};
+use ekiden::files::{self, Trust};
+use ekiden::store::Address;
 
 use crate::nearest::nearest;
+
+/// 1 MiB: far more than all settings and handlers take.
+pub(crate) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// One setting: its name in files, its variable, and what it is if nobody says.
 struct Setting {
@@ -112,6 +117,19 @@ pub(crate) struct Value {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     values: BTreeMap<&'static str, Value>,
+    /// The address that the token was set for, if one was set with it.
+    token_for: Option<String>,
+    /// Whether the current folder says where the queue is.
+    is_led_by_folder: bool,
+}
+
+/// Where a server's address comes from, when no setting names the server itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'a> {
+    /// The file that a server wrote.
+    pub(crate) file: &'a Path,
+    /// The token that it left there for its owner.
+    pub(crate) token: Option<&'a str>,
 }
 
 /// A setting as it is shown: no secret among them.
@@ -125,18 +143,19 @@ pub(crate) struct Shown {
 impl Config {
     /// Reads everything: flags as given, then variables, `./ekiden.toml` and the user's file.
     pub(crate) fn load(flags: &[(&'static str, Option<String>)]) -> Result<Self, Refusal> {
-        let files = [Some(PathBuf::from("ekiden.toml")), user_file()];
         Self::gather(
             flags,
             |name| std::env::var(name).ok().filter(|value| !value.is_empty()),
-            files.into_iter().flatten(),
+            &PathBuf::from("ekiden.toml"),
+            user_file().as_deref(),
         )
     }
 
     fn gather(
         flags: &[(&'static str, Option<String>)],
         variable: impl Fn(&str) -> Option<String>,
-        files: impl IntoIterator<Item = PathBuf>,
+        project_file: &Path,
+        user_file: Option<&Path>,
     ) -> Result<Self, Refusal> {
         let mut config = Self::default();
         for (key, value) in flags {
@@ -149,17 +168,68 @@ impl Config {
                 config.set(setting.key, text, Origin::Variable(setting.variable));
             }
         }
-        for file in files {
-            for (key, text) in read(&file)? {
-                config.set(key, text, Origin::File(file.clone()));
+        let mut file_urls = Vec::new();
+        for file in [Some(project_file), user_file].into_iter().flatten() {
+            let settings = read(file)?;
+            let url = settings.iter().find(|(key, _)| *key == "url").map(|(_, url)| url.clone());
+            file_urls.push((Origin::File(file.to_owned()), url));
+            for (key, text) in settings {
+                config.set(key, text, Origin::File(file.to_owned()));
             }
         }
+        // A token in a file is for the address in the same file. One in the environment is for the address in the environment,
+        // on the command line or in the user's own file, and never for one that the current folder names.
+        let url_of =
+            |wanted: &Origin| file_urls.iter().find(|(file, _)| file == wanted).and_then(|(_, url)| url.clone());
+        config.token_for = match config.origin("token") {
+            token @ Origin::File(_) => url_of(&token),
+            _ => variable("EKIDEN_URL")
+                .or_else(|| flags.iter().find(|(key, _)| *key == "url").and_then(|(_, url)| url.clone()))
+                .or_else(|| url_of(&Origin::File(user_file?.to_owned()))),
+        };
+        config.is_led_by_folder = config.origin("url") == Origin::File(project_file.to_owned());
         for setting in &SETTINGS {
             if let Some(text) = setting.default {
                 config.set(setting.key, text.to_owned(), Origin::Default);
             }
         }
         Ok(config)
+    }
+
+    /// The token for the server at this address. A token is sent only to the scheme, host and port that it was set for: the
+    /// current folder may belong to someone else, and must not lead the user's token to another server.
+    pub(crate) fn token_for<'a>(&'a self, url: &str, found: Option<Found<'a>>) -> Result<Option<&'a str>, Refusal> {
+        let own = found.and_then(|found| found.token);
+        // An empty token says that the server takes none.
+        let Some(token) = self.get("token").filter(|token| !token.is_empty()) else { return Ok(own) };
+        let server = ekiden::server_origin(url).map_err(|error| error.refusal().clone())?;
+        match self.token_for.as_deref().and_then(|url| ekiden::server_origin(url).ok()) {
+            Some(meant) if meant == server => return Ok(Some(token)),
+            // The token is for another server, and this one brings its own.
+            Some(_) if own.is_some() => return Ok(own),
+            _ => {}
+        }
+        let server_from =
+            found.map_or_else(|| self.origin("url").to_string(), |found| found.file.display().to_string());
+        let refusal = Refusal::new(ReasonCode::TokenForOtherServer)
+            .with("token_from", self.origin("token"))
+            .with("token_for", self.token_for.as_deref().unwrap_or("-"));
+        Err(refusal.with("server", url).with("server_from", server_from))
+    }
+
+    /// The store that the settings name. The current folder may belong to someone else, and must not lead the user's AWS keys to
+    /// a server of theirs.
+    pub(crate) fn address(&self) -> ekiden::Result<Address> {
+        let address: Address = self.require("url")?.parse()?;
+        match address.gets_keys().filter(|_| self.is_led_by_folder) {
+            None => Ok(address),
+            Some(server) => Err(Refusal::new(ReasonCode::TokenForOtherServer)
+                .with("token_from", "AWS keys of this user")
+                .with("token_for", "-")
+                .with("server", server)
+                .with("server_from", self.origin("url"))
+                .into()),
+        }
     }
 
     /// Whoever comes first is heard.
@@ -192,7 +262,7 @@ impl Config {
         let show = |setting: &Setting| {
             let value = match (setting.key, self.get(setting.key)) {
                 // Whoever looks over a shoulder learns that there is one, and no more.
-                ("token", Some(_)) => "(set)".to_owned(),
+                ("token", Some(token)) if !token.is_empty() => "(set)".to_owned(),
                 (_, Some(text)) => text.to_owned(),
                 (_, None) => String::new(),
             };
@@ -218,7 +288,8 @@ fn read(path: &Path) -> Result<Vec<(&'static str, String)>, Refusal> {
     let wrong = |field: &str, why: String| {
         Refusal::new(ReasonCode::ConfigInvalid).with("origin", path.display()).with("field", field).with("why", why)
     };
-    let text = match std::fs::read_to_string(path) {
+    // It may be a link into a folder of settings, and in a shared folder another user's.
+    let text = match files::read_text(path, Trust::Named, FILE_BYTES_MAX) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(wrong("-", error.to_string())),
@@ -281,7 +352,132 @@ mod tests {
         let file = folder.path().join("ekiden.toml");
         std::fs::write(&file, text).unwrap();
         let variable = |name: &str| variable.filter(|_| name == "EKIDEN_URL").map(str::to_owned);
-        Config::gather(&[("url", flag.map(str::to_owned))], variable, [file, folder.path().join("none.toml")])
+        Config::gather(&[("url", flag.map(str::to_owned))], variable, &file, Some(&folder.path().join("none.toml")))
+    }
+
+    /// What is set where, as in `flag url=U` or `user token=T`.
+    fn with_sources(sources: &[(&str, &str, &str)]) -> Config {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |source: &str, key: &str| {
+            let found = sources.iter().find(|(from, name, _)| *from == source && *name == key);
+            found.map(|(_, _, text)| (*text).to_owned())
+        };
+        let file = |source: &str| {
+            let path = folder.path().join(source);
+            let line = |key: &str| of(source, key).map(|text| format!("{key} = \"{text}\"\n"));
+            let lines: String = ["url", "token"].into_iter().filter_map(line).collect();
+            std::fs::write(&path, lines).unwrap();
+            path
+        };
+        let variable = |name: &str| match name {
+            "EKIDEN_URL" => of("env", "url"),
+            "EKIDEN_TOKEN" => of("env", "token"),
+            _ => None,
+        };
+        let (project, user) = (file("project"), file("user"));
+        Config::gather(&[("url", of("flag", "url"))], variable, &project, Some(&user)).unwrap()
+    }
+
+    const A: &str = "http://jobs.example.com:7707";
+    const B: &str = "http://127.0.0.1:7707";
+
+    /// What a command does that means the address of its settings.
+    fn sent(sources: &[(&str, &str, &str)]) -> Result<Option<String>, ReasonCode> {
+        let config = with_sources(sources);
+        let token = config.token_for(config.get("url").unwrap(), None);
+        token.map(|token| token.map(str::to_owned)).map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn a_token_goes_to_the_server_that_was_set_with_it() {
+        for sources in [
+            &[("env", "token", "t"), ("env", "url", A)][..],
+            &[("env", "token", "t"), ("flag", "url", A)],
+            &[("env", "token", "t"), ("user", "url", A)],
+            &[("user", "token", "t"), ("user", "url", A)],
+            &[("project", "token", "t"), ("project", "url", A)],
+            // Another place names the same server.
+            &[("env", "token", "t"), ("env", "url", A), ("project", "url", "http://evil:1")],
+            &[("user", "token", "t"), ("user", "url", A), ("flag", "url", "HTTP://JOBS.example.com:7707/")],
+            &[
+                ("user", "token", "t"),
+                ("user", "url", "http://jobs.example.com"),
+                ("env", "url", "http://jobs.example.com:80"),
+            ],
+            &[("user", "token", "t"), ("user", "url", A), ("project", "url", A)],
+            &[("env", "token", "t"), ("user", "url", A), ("project", "url", A)],
+        ] {
+            assert_eq!(sent(sources), Ok(Some("t".to_owned())), "{sources:?}");
+        }
+        assert_eq!(sent(&[("project", "url", A)]), Ok(None));
+        let none = [("project", "url", B), ("project", "token", ""), ("user", "url", A), ("user", "token", "t")];
+        assert_eq!(sent(&none), Ok(None), "a project says that its server takes no token");
+    }
+
+    #[test]
+    fn a_token_goes_to_no_server_that_another_place_names() {
+        for sources in [
+            &[("env", "token", "t"), ("project", "url", A)][..],
+            &[("env", "token", "t"), ("user", "url", A), ("project", "url", B)],
+            &[("user", "token", "t"), ("user", "url", A), ("project", "url", B)],
+            &[("user", "token", "t"), ("project", "url", B)],
+            &[("user", "token", "t"), ("user", "url", A), ("env", "url", B)],
+            &[("user", "token", "t"), ("user", "url", A), ("flag", "url", B)],
+            &[("user", "token", "t"), ("flag", "url", A)],
+            &[("env", "token", "t"), ("env", "url", A), ("flag", "url", B)],
+            &[("project", "token", "t"), ("user", "url", A)],
+            &[("env", "token", "t"), ("env", "url", "local:./data"), ("flag", "url", B)],
+            // The same machine under another name, port or scheme.
+            &[("user", "token", "t"), ("user", "url", "http://localhost:7707"), ("project", "url", B)],
+            &[("user", "token", "t"), ("user", "url", B), ("project", "url", "http://127.0.0.1:7708")],
+        ] {
+            assert_eq!(sent(sources), Err(ReasonCode::TokenForOtherServer), "{sources:?}");
+        }
+        let https = [("user", "token", "t"), ("user", "url", A), ("project", "url", "https://jobs.example.com:7707")];
+        assert_eq!(sent(&https), Err(ReasonCode::UrlInvalid), "no other scheme is spoken");
+        let config = with_sources(&[("user", "token", "t"), ("user", "url", A), ("project", "url", B)]);
+        let refusal = config.token_for(B, None).unwrap_err();
+        let fact = |name: &str| refusal.context.get(name).map(String::as_str).unwrap_or_default();
+        assert_eq!((fact("token_for"), fact("server")), (A, B), "it names both");
+        assert!(fact("token_from").ends_with("user") && fact("server_from").ends_with("project"), "{refusal}");
+    }
+
+    #[test]
+    fn a_server_that_was_found_by_its_file_gets_its_own_token_and_no_other() {
+        let found = |token| Some(Found { file: Path::new("data/endpoint.json"), token });
+        let token = |sources: &[(&str, &str, &str)], left: Option<&'static str>| {
+            let config = with_sources(sources);
+            let token = config.token_for(B, found(left));
+            token.map(|token| token.map(str::to_owned)).map_err(|refusal| refusal.code)
+        };
+        let (own, foreign) = (Ok(Some("own".to_owned())), Err(ReasonCode::TokenForOtherServer));
+        assert_eq!(token(&[], Some("own")), own);
+        assert_eq!(token(&[], None), Ok(None));
+        let elsewhere = [("user", "url", A), ("user", "token", "t"), ("flag", "url", "local:./data")];
+        assert_eq!(token(&elsewhere, Some("own")), own);
+        assert_eq!(token(&elsewhere, None), foreign);
+        assert_eq!(token(&[("env", "token", "t")], Some("own")), foreign, "nothing says whose token it is");
+        let here = [("env", "url", B), ("env", "token", "t"), ("flag", "url", "local:./data")];
+        assert_eq!(token(&here, Some("own")), Ok(Some("t".to_owned())));
+    }
+
+    /// S6
+    #[test]
+    fn aws_keys_go_to_no_server_that_the_current_folder_names() {
+        const OTHER: &str = "dynamodb:?endpoint=https://dynamodb.example.com";
+        fn code(sources: &[(&str, &str, &str)]) -> Option<ReasonCode> {
+            with_sources(sources).address().err().map(|error| error.code())
+        }
+        assert_eq!(code(&[("project", "url", OTHER)]), Some(ReasonCode::TokenForOtherServer));
+        assert_eq!(code(&[("user", "url", A), ("project", "url", OTHER)]), Some(ReasonCode::TokenForOtherServer));
+        for own in ["flag", "env", "user"] {
+            assert_eq!(code(&[(own, "url", OTHER)]), None, "{own}");
+        }
+        for without_keys in
+            ["dynamodb:", "dynamodb:?endpoint=http://127.0.0.1:8000", "dynamodb://eu-central-1?live=true"]
+        {
+            assert_eq!(code(&[("project", "url", without_keys)]), None, "{without_keys}");
+        }
     }
 
     #[test]

@@ -57,7 +57,8 @@ impl Front {
         };
         let logs = Arc::new(logs);
         let server = bind(serve::listen_address(config)?, async |at| {
-            let mut builder = Server::builder(ekiden.queue().clone(), events.clone()).logs(logs.clone());
+            let builder = Server::builder(ekiden.queue().clone(), events.clone());
+            let mut builder = builder.clock(ekiden.clock().clone()).logs(logs.clone());
             if let Some(tokens) = &tokens {
                 builder = builder.tokens(tokens.clone());
             }
@@ -65,7 +66,7 @@ impl Front {
         })
         .await?;
         let endpoint = serve::endpoint(&url(&server), server.owner_token());
-        let keeps = Keeps { _posted: post(&endpoint, address)?, _logs: folder };
+        let keeps = Keeps { _posted: post(&endpoint, address), _logs: folder };
         Ok(Self { server, keeps })
     }
 
@@ -119,15 +120,15 @@ async fn bind(
 }
 
 /// In the data folder for who names it, and in the user's own folder for who names nothing.
-fn post(endpoint: &Endpoint, address: &Address) -> Outcome<Vec<Posted>> {
+fn post(endpoint: &Endpoint, address: &Address) -> Vec<Posted> {
     let mut posted = Vec::new();
     if let Address::Local(folder) = address {
-        posted.push(endpoint.post(folder)?);
+        posted.extend(endpoint.post_if_possible(folder));
     }
     match endpoint.post_as_dev() {
         Ok(found) => posted.extend(found),
         // Then commands need --url; that is no reason not to serve.
         Err(error) => tracing::warn!(%error, "cannot say where this server is"),
     }
-    Ok(posted)
+    posted
 }

@@ -8,8 +8,10 @@ use std::time::Duration;
 use ekiden::Logs;
 use ekiden::core::{ReasonCode, Refusal};
 use ekiden::exec::{CommandHandler, Directory, Supervisor};
+use ekiden::files::{self, Trust};
 use serde::Deserialize;
 
+use crate::config::FILE_BYTES_MAX;
 use crate::task::span;
 
 /// The file that the table stands in.
@@ -115,7 +117,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, Recipe>, Refusal> {
         let refusal = Refusal::new(ReasonCode::ConfigInvalid).with("origin", path.display());
         refusal.with("field", "handlers").with("why", why)
     };
-    let text = match std::fs::read_to_string(path) {
+    let text = match files::read_text(path, Trust::Named, FILE_BYTES_MAX) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(wrong(error.to_string())),

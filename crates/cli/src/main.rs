@@ -13,6 +13,7 @@ mod front;
 mod handlers;
 mod interrupt;
 mod language;
+mod log;
 mod nearest;
 mod output;
 mod pool;
@@ -181,6 +182,11 @@ fn main() -> ExitCode {
     // A supervisor of a command is this program too, and nothing else then.
     #[cfg(target_os = "linux")]
     ekiden::exec::supervise_if_asked();
+    // Commands run as the same user: what this process has in its environment and memory is not for them.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = ekiden::exec::deny_inspection() {
+        say(&format!("ekiden: commands can read the environment of this process: {error}"));
+    }
     let Cli { common, command } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage::tell(&error),
@@ -205,16 +211,18 @@ fn main() -> ExitCode {
         Err(refusal) => return complaint::tell(&ekiden::Error::from(refusal), Lang::from_environment()),
     };
     let command = command.unwrap_or_else(|| Command::Dev(DevWish::default()));
-    match carry_out(command, &config, common.output, lang) {
+    let code = match carry_out(command, &config, common.output, lang) {
         Ok(code) => code,
         Err(error) => complaint::tell(error.as_ref(), lang),
-    }
+    };
+    log::end();
+    code
 }
 
 fn carry_out(command: Command, config: &Config, form: Form, lang: Lang) -> Outcome<ExitCode> {
     match command {
         Command::Dev(wish) => dev::run(wish, config, lang),
-        Command::Serve(_) => serve::run(config, lang),
+        Command::Serve(wish) => serve::run(&wish, config, lang),
         #[cfg(target_os = "linux")]
         Command::Work(wish) => work::run(*wish, config, lang),
         #[cfg(target_os = "linux")]
@@ -237,6 +245,8 @@ fn carry_out(command: Command, config: &Config, form: Form, lang: Lang) -> Outco
 
 /// Says something beside the data.
 fn say(text: &str) {
-    // Whoever does not listen any more misses nothing.
-    let _ = writeln!(anstream::stderr(), "{text}");
+    if !log::say(text) {
+        // Whoever does not listen any more misses nothing.
+        let _ = writeln!(anstream::stderr(), "{text}");
+    }
 }

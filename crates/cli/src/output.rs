@@ -141,9 +141,14 @@ pub(crate) fn document(value: &impl Serialize, text: &str, form: Form) -> io::Re
     while_read(written.and_then(|()| out.flush()))
 }
 
-/// One line without anything that moves a cursor.
+/// One line without anything that moves a cursor or turns the direction of the text behind it.
 pub(crate) fn cell(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || is_turn(c) { ' ' } else { c }).collect()
+}
+
+/// Whether a character is a mark of direction: what is shown behind it stands in another order than it is.
+const fn is_turn(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A reader that has seen enough, such as `head`, is no error.
@@ -192,13 +197,15 @@ mod tests {
 
     #[test]
     fn columns_align_whatever_the_language_and_the_last_one_is_cut() {
-        let items = [Item("襷リレー", "実行中"), Item("a-rather-long-id", "running"), Item("x", "a\tb\u{1b}[31m")];
+        let items =
+            [Item("襷リレー", "実行中"), Item("a-rather-long-id", "running"), Item("x", "a\tb\u{1b}[31m\u{202e}")];
         let drawn = table(&items, &["ID", "状態", "NOTE"], None);
         let plain = anstream::adapter::strip_str(&drawn).to_string();
         let starts: Vec<usize> =
             plain.lines().skip(1).map(|line| columns(line.split_once("last").unwrap().0)).collect();
         assert!(starts.windows(2).all(|pair| pair[0] == pair[1]), "{plain}");
         assert!(!drawn.contains("\u{1b}[31m"), "what tasks say moves no cursor");
+        assert!(!drawn.contains('\u{202e}'), "and turns no text around");
         let narrow = anstream::adapter::strip_str(&table(&items, &["ID", "状態", "NOTE"], Some(60))).to_string();
         assert_eq!(narrow.lines().count(), items.len() + 1, "one line an item:\n{narrow}");
         assert!(narrow.lines().all(|line| columns(line) <= 60), "{narrow}");

@@ -1,6 +1,7 @@
 //! How a command reaches its queue: a server by its address, the server that owns a data folder, the `dev` server of this
 //! user, or the store itself.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use ekiden::store::Address;
 use ekiden::{Client, Ekiden, FolderLogs, HttpLogs, Logs, Result};
 
 use crate::Outcome;
-use crate::config::{Config, Origin};
+use crate::config::{Config, Found, Origin};
 use crate::endpoint::{self, Endpoint};
 
 /// What a command may do to a store that is not there yet.
@@ -88,16 +89,16 @@ struct Opened {
 }
 
 async fn open(config: &Config, missing: Missing) -> Result<Opened> {
-    let (url, token) = (config.require("url")?, config.get("token"));
+    let url = config.require("url")?;
     if url.starts_with("http:") || url.starts_with("https:") {
-        return connect(url, token).await;
+        return connect(url, config.token_for(url, None)?).await;
     }
-    let address: Address = url.parse()?;
+    let address = config.address()?;
     if config.origin("url") == Origin::Default
         && owner(&address).is_none_or(|owner| !owner.is_alive())
-        && let Some(dev) = endpoint::of_dev()
+        && let Some((dev, folder)) = endpoint::of_dev()
     {
-        return connect(&dev.url, token.or(dev.token.as_deref())).await;
+        return connect_found(config, &dev, &folder).await;
     }
     let opened = match missing {
         Missing::Make => address.open().await,
@@ -113,12 +114,19 @@ async fn open(config: &Config, missing: Missing) -> Result<Opened> {
             Ok(Opened { ekiden: Ekiden::builder(store).build(), logs, way })
         }
         // Another process has it; if that is a server, it says where.
-        Err(error) if error.code() == ReasonCode::StoreInUse => match owner(&address) {
-            Some(endpoint) => connect(&endpoint.url, token.or(endpoint.token.as_deref())).await,
-            None => Err(error),
+        Err(error) if error.code() == ReasonCode::StoreInUse => match (owner(&address), &address) {
+            (Some(endpoint), Address::Local(folder)) => connect_found(config, &endpoint, folder).await,
+            _ => Err(error),
         },
         Err(error) => Err(error),
     }
+}
+
+/// A server that a file in this folder tells of.
+async fn connect_found(config: &Config, endpoint: &Endpoint, folder: &Path) -> Result<Opened> {
+    let file = endpoint::path(folder);
+    let found = Found { file: &file, token: endpoint.token.as_deref() };
+    connect(&endpoint.url, config.token_for(&endpoint.url, Some(found))?).await
 }
 
 async fn connect(url: &str, token: Option<&str>) -> Result<Opened> {

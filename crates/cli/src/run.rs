@@ -5,16 +5,20 @@ use std::io::Write;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use clap::Args;
 use ekiden::core::{Outcome as How, PoolName, ReasonCode, Refusal, TaskId};
-use ekiden::exec::{Exit, Stream, Watch};
-use ekiden::{Client, Heard, Runner, Subscription, TaskRecord, TaskState};
+use ekiden::exec::{CommandHandler, Exit, Stream, Supervisor, Watch};
+use ekiden::{Client, Heard, Runner, Subscription, TaskHandler as _, TaskRecord, TaskState};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Config;
 use crate::language::Lang;
+use crate::log;
 use crate::reach::{Missing, Reached, reach};
 use crate::say;
 use crate::work::Limits;
@@ -35,6 +39,9 @@ const INTERRUPTED: u8 = 130;
 
 /// One second: how soon a change is seen that nobody told.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Half a second for whoever reads to take the last of what a command wrote that was stopped.
+const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
 /// Flags of the command.
 #[derive(Args)]
@@ -61,6 +68,9 @@ pub(crate) struct Run {
 
 /// Runs it to its end.
 pub(crate) fn run(wish: Run, config: &Config, lang: Lang) -> Outcome<ExitCode> {
+    // Its only children are supervisors of commands.
+    ekiden::exec::adopt_orphans()?;
+    log::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let reached = reach(config, Missing::Make).await?;
@@ -83,12 +93,14 @@ async fn carry_out(wish: Run, reached: &Reached, lang: Lang) -> Outcome<ExitCode
         }
     };
     let mut changes = client.subscribe().await?;
+    // Asked before the task is enqueued: one that cannot run here would stay behind.
+    CommandHandler::shell(KIND, "", Supervisor::this_program()).check().map_err(ekiden::Error::from)?;
     let taken = match &wish.resume {
         Some(id) => resume(client, id).await?,
         None => hand_in(client, &wish).await?,
     };
     let Taken { id, pool, argv } = taken;
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(Seen::start()?);
     let runner = runner(wish.limits, argv, reached, &pool, seen.clone())?;
     let stop = runner.stop();
     let mut run = pin!(runner.run_until_stopped());
@@ -118,7 +130,16 @@ async fn carry_out(wish: Run, reached: &Reached, lang: Lang) -> Outcome<ExitCode
         ended = &mut run => drop(ended?),
         () = next() => return Ok(ExitCode::from(INTERRUPTED)),
     }
-    Ok(ExitCode::from(code(&record, seen.exit(), lang)))
+    let how = record.recent.last().and_then(|attempt| attempt.outcome);
+    let was_stopped = interrupts > 0 || seen.exit().is_none() || how == Some(How::TimedOut);
+    tokio::select! {
+        () = seen.shown() => {}
+        () = tokio::time::sleep(LAST_OUTPUT), if was_stopped => {}
+        () = next() => return Ok(ExitCode::from(INTERRUPTED)),
+    }
+    let code = code(&record, seen.exit(), lang);
+    // The end of its output may be missing, so it is no success.
+    Ok(ExitCode::from(if interrupts > 0 && code == 0 { INTERRUPTED } else { code }))
 }
 
 /// The task that is run, and its command.
@@ -233,30 +254,63 @@ fn code(record: &TaskRecord, exit: Option<Exit>, lang: Lang) -> u8 {
     }
 }
 
-/// What was seen of the command.
-#[derive(Default)]
+/// What was seen of the command. A thread of its own shows its output, because whoever reads it may keep a write waiting for ever.
 struct Seen {
     exit: Mutex<Option<Exit>>,
+    output: mpsc::Sender<Output>,
+}
+
+/// What the thread gets.
+enum Output {
+    Wrote(Stream, Vec<u8>),
+    /// Dropped when everything before it is shown.
+    End(oneshot::Sender<()>),
 }
 
 impl Seen {
+    fn start() -> std::io::Result<Self> {
+        // One piece waits: a command is as fast as its reader.
+        let (output, mut pieces) = mpsc::channel(1);
+        thread::Builder::new().name("output".to_owned()).spawn(move || {
+            while let Some(piece) = pieces.blocking_recv() {
+                show(piece);
+            }
+        })?;
+        Ok(Self { exit: Mutex::default(), output })
+    }
+
     fn exit(&self) -> Option<Exit> {
         *self.exit.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Waits until everything is shown.
+    async fn shown(&self) {
+        let (end, ended) = oneshot::channel();
+        // In vain only when the thread is gone: then nothing more is shown.
+        if self.output.send(Output::End(end)).await.is_ok() {
+            let _ = ended.await;
+        }
+    }
 }
 
+#[async_trait]
 impl Watch for Seen {
-    fn wrote(&self, stream: Stream, bytes: &[u8]) {
-        // Whoever does not read any more misses nothing: it is in the log.
-        let _ = match stream {
-            Stream::Stdout => write_through(std::io::stdout().lock(), bytes),
-            Stream::Stderr => write_through(std::io::stderr().lock(), bytes),
-        };
+    async fn wrote(&self, stream: Stream, bytes: &[u8]) {
+        let _ = self.output.send(Output::Wrote(stream, bytes.to_vec())).await;
     }
 
     fn exited(&self, exit: Exit) {
         *self.exit.lock().unwrap_or_else(PoisonError::into_inner) = Some(exit);
     }
+}
+
+fn show(piece: Output) {
+    // Whoever does not read any more misses nothing: it is in the log.
+    let _ = match piece {
+        Output::Wrote(Stream::Stdout, bytes) => write_through(std::io::stdout().lock(), &bytes),
+        Output::Wrote(Stream::Stderr, bytes) => write_through(std::io::stderr().lock(), &bytes),
+        Output::End(end) => return drop(end),
+    };
 }
 
 fn write_through(mut to: impl Write, bytes: &[u8]) -> std::io::Result<()> {

@@ -18,6 +18,7 @@ use crate::Outcome;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::language::Lang;
+use crate::log;
 use crate::say;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -41,6 +42,9 @@ pub(crate) struct Serve {
     /// Where tokens and logs are; by default the data folder (EKIDEN_FOLDER)
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Serve although there is no token and others may reach it: EVERYONE who does may do EVERYTHING. A token closes it again
+    #[arg(long)]
+    allow_anonymous_admin: bool,
 }
 
 impl Serve {
@@ -55,10 +59,10 @@ impl Serve {
 }
 
 /// Serves until it is interrupted.
-pub(crate) fn run(config: &Config, lang: Lang) -> Outcome<ExitCode> {
+pub(crate) fn run(wish: &Serve, config: &Config, lang: Lang) -> Outcome<ExitCode> {
     start_logging(config)?;
     make_room_for_connections();
-    runtime()?.block_on(serve(config, lang))
+    runtime()?.block_on(serve(wish, config, lang))
 }
 
 /// With two processors the store's threads and whoever asks need the other one: a single thread then answers more, because
@@ -70,8 +74,8 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     builder.enable_all().build()
 }
 
-async fn serve(config: &Config, lang: Lang) -> Outcome<ExitCode> {
-    let address: Address = config.require("url")?.parse().map_err(|error: ekiden::Error| {
+async fn serve(wish: &Serve, config: &Config, lang: Lang) -> Outcome<ExitCode> {
+    let address = config.address().map_err(|error: ekiden::Error| {
         if config.get("url").is_some_and(|url| url.starts_with("http")) {
             config.wrong("url", "a server needs a store of its own, as in local:./data").into()
         } else {
@@ -83,7 +87,7 @@ async fn serve(config: &Config, lang: Lang) -> Outcome<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let events = Arc::new(Events::new());
     let ekiden = Ekiden::builder(address.open().await?).observer(events.clone()).build();
-    let listening = listen(config, &ekiden, events, folder.as_deref()).await;
+    let listening = listen(wish, config, &ekiden, events, folder.as_deref()).await;
     let server = match listening {
         Ok(server) => server,
         Err(error) => {
@@ -93,10 +97,16 @@ async fn serve(config: &Config, lang: Lang) -> Outcome<ExitCode> {
     };
     let url = format!("http://{}", server.local_addr());
     let posted = match &address {
-        Address::Local(folder) => Some(endpoint(&url, server.owner_token()).post(folder)?),
+        Address::Local(folder) => endpoint(&url, server.owner_token()).post_if_possible(folder),
         _ => None,
     };
     say(&greeting(&url, &address, lang));
+    if wish.allow_anonymous_admin {
+        say(lang.pick(
+            "WARNING: --allow-anonymous-admin: as long as there is no token, EVERYONE who reaches this server may do EVERYTHING.",
+            "警告: --allow-anonymous-admin が指定されています。トークンがない間、このサーバーに接続できる人は誰でもすべての操作を行えます。",
+        ));
+    }
     notify(&[sd_notify::NotifyState::Ready]);
     server
         .serve(async move {
@@ -115,8 +125,17 @@ async fn serve(config: &Config, lang: Lang) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn listen(config: &Config, ekiden: &Ekiden, events: Arc<Events>, folder: Option<&Path>) -> Outcome<Server> {
-    let mut builder = Server::builder(ekiden.queue().clone(), events);
+async fn listen(
+    wish: &Serve,
+    config: &Config,
+    ekiden: &Ekiden,
+    events: Arc<Events>,
+    folder: Option<&Path>,
+) -> Outcome<Server> {
+    let mut builder = Server::builder(ekiden.queue().clone(), events).clock(ekiden.clock().clone());
+    if wish.allow_anonymous_admin {
+        builder = builder.allow_anonymous_admin();
+    }
     for host in config.require("serve.hosts")?.split(',').map(str::trim).filter(|host| !host.is_empty()) {
         builder = builder.host(host);
     }
@@ -188,16 +207,19 @@ fn make_room_for_connections() {
     }
 }
 
-pub(crate) fn start_logging(config: &Config) -> Result<(), Refusal> {
+pub(crate) fn start_logging(config: &Config) -> Outcome<()> {
     let level: tracing::Level = config
         .require("log.level")?
         .parse()
         .map_err(|_| config.wrong("log.level", "error, warn, info, debug or trace"))?;
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    let events = tracing_subscriber::fmt().with_max_level(level).with_writer(|| log::Events);
     let started = match config.require("log.format")? {
-        "text" => log.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).try_init(),
-        "json" => log.json().flatten_event(true).try_init(),
-        _ => return Err(config.wrong("log.format", "text or json")),
+        "text" => {
+            events.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).try_init()
+        }
+        "json" => events.json().flatten_event(true).try_init(),
+        _ => return Err(config.wrong("log.format", "text or json").into()),
     };
-    started.map_err(|error| Refusal::new(ReasonCode::ConfigInvalid).with("why", error))
+    started.map_err(|error| Refusal::new(ReasonCode::ConfigInvalid).with("why", error))?;
+    Ok(log::start()?)
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use ekiden::core::{ReasonCode, Refusal};
+use ekiden::files;
 use ekiden::store::transfer::{Existing, Moved, export, import};
 use ekiden::store::{Address, CheckDepth, Finding};
 use indicatif::BinaryBytes;
@@ -246,8 +246,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// For the owner only: payloads are nobody else's business.
 fn create(path: &Path) -> Result<File, ekiden::Error> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.map_err(|why| unavailable(path, &why))
+    let created = files::write(path).and_then(|file| file.set_len(0).map(|()| file));
+    Ok(created.map_err(|why| files::refusal(path, &why))?)
 }
 
 /// A whole export takes the place of an older one in one step.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
 use ekiden::core::{Namespace, Timestamp};
-use ekiden::store::{Address, Clock, SystemClock};
+use ekiden::store::{Clock, SystemClock};
 use ekiden_server::{Scope, TokenInfo, Tokens};
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ pub(crate) enum Allowed {
 
 /// Carries a command out.
 pub(crate) fn run(command: TokenCommand, config: &Config, form: Form, lang: Lang) -> Outcome<ExitCode> {
-    let address: Address = config.require("url")?.parse()?;
+    let address = config.address()?;
     let Some(folder) = crate::serve::folder(config, &address) else {
         let why = "tokens are kept in a folder; name it, or use a store that has one";
         return Err(ekiden::Error::from(config.wrong("serve.folder", why)).into());

@@ -127,6 +127,8 @@ impl Limits {
 /// Works until it is interrupted.
 pub(crate) fn run(wish: Work, config: &Config, lang: Lang) -> Outcome<ExitCode> {
     crate::serve::start_logging(config)?;
+    // Its only children are supervisors of commands.
+    ekiden::exec::adopt_orphans()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let reached = reach(config, Missing::Make).await?;

@@ -312,6 +312,38 @@ async fn environments_are_scrubbed_and_secrets_are_not_written_down() {
     assert!(error.contains("[redacted]") && !error.contains("sk-123456"), "{error}");
 }
 
+/// X6: a secret that is written in two pieces is masked, and what stands before it is shown meanwhile. So is one in the words of a
+/// question and in a note about a line that was not understood; what goes back to the command stays as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_in_pieces_notes_and_questions_are_not_written_down() {
+    let post = Post::new();
+    let line = r#"exec 5> "$EKIDEN_EVENTS"
+        echo '{"type":"hunter\"22"}' >&5
+        echo '{"type":"question","text":"is it hunter\"22?","default":"hunter\"22"}' >&5
+        printf 'it is hunter'; read -r word < go; printf '"22 in\n'; cat; exit 3"#;
+    let handler = post.shell(line).directory(Directory::At(post.folder.path().to_owned()));
+    let go = post.folder.path().join("go");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let runner = post.start(handler);
+    let id = post.add(json!({"password": "hunter\"22"})).await;
+    let attempt = AttemptRef { task: post.client.task(&id), execution_no: 1 };
+    in_time(async {
+        while !post.logs.read(attempt.clone(), 0, 1_000).await.is_ok_and(|log| log.bytes.ends_with(b"it is ")) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    tokio::task::spawn_blocking(move || std::fs::write(go, "go\n")).await.unwrap().unwrap();
+    let record = until(&post.client, &id, |record| record.state == TaskState::NeedsInput).await;
+    let log = post.log(&id, 1).await;
+    assert!(log.contains("it is [redacted] in\n{\"password\":\"[redacted]\"}"), "{log}");
+    assert!(log.contains("not understood: unknown variant `[redacted]`") && !log.contains("hunter"), "{log}");
+    let question = record.question.unwrap();
+    assert_eq!((&*question.text, question.default.as_deref()), ("is it [redacted]?", Some("hunter\"22")));
+    runner.end().await;
+}
+
 /// X1: a process that wants more memory than it may have does not get it.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_has_a_limit() {

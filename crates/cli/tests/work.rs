@@ -4,11 +4,13 @@
 
 mod running;
 
-use std::path::Path;
-use std::process::Output;
+use std::cell::RefCell;
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use ekiden_testkit::rig::trees;
+use ekiden_testkit::rig::{self, Missing, trees};
 use running::{Running, command, text};
 use rustix::process::Signal;
 
@@ -87,6 +89,42 @@ fn work_runs_a_command_for_the_tasks_of_a_server() {
     let log = end(worker);
     assert!(log.contains("command started") && log.contains(&id), "{log}");
     assert!(log.contains("Stopped. 1 settled"), "{log}");
+    end(server);
+}
+
+/// The library that shows a program another time.
+fn faketime() -> Result<PathBuf, Missing> {
+    let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+    libraries.find(|library| library.exists()).ok_or_else(|| Missing {
+        what: "libfaketimeMT.so.1 is not below /usr/lib".to_owned(),
+        todo: "run `apt-get install faketime`",
+    })
+}
+
+/// R22: the clock of a server's machine is set back by a day. The server says so, and a delay ends when its time has passed.
+#[test]
+fn a_delay_ends_in_time_when_the_machines_clock_goes_back_a_day() {
+    let Some(library) = rig::provide(faketime()) else { return };
+    let place = Place::new();
+    let shift = place.path().join("shift");
+    std::fs::write(&shift, "-0d").unwrap();
+    let mut server = command(&["--url", &place.url(), "serve", "--listen", "127.0.0.1:0"]);
+    server.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", &shift).env("FAKETIME_NO_CACHE", "1");
+    // As when a real clock is set: the monotonic clock goes on.
+    let mut server = Running::spawn(server.env("DONT_FAKE_MONOTONIC", "1"));
+    server.wait_for("stop:");
+    let worker = place.start(&["work", "--exec", "true"]);
+    let id = place.printed(&["task", "add", "command", "--delay", "3s"]);
+    let next = place.path().join("next");
+    std::fs::write(&next, "-1d").unwrap();
+    std::fs::rename(&next, &shift).unwrap();
+    server.wait_for("clock_jumped");
+    let why = place.printed(&["task", "explain", &id, "-o", "id"]);
+    assert!(why.contains("CLOCK_SET_BACK") || place.task(&id)["state"] != "queued", "{why}");
+    let task = place.until(&id, "succeeded");
+    assert_eq!(task["attempts"], 1, "{task}");
+    end(worker);
     end(server);
 }
 
@@ -253,4 +291,113 @@ fn answer(url: &str, id: &str, question: &str, content: &str) {
         let (id, question) = (ekiden::core::TaskId::new(id).unwrap(), ekiden::core::QuestionId::new(question).unwrap());
         client.answer(&id, &question, content).await.unwrap();
     });
+}
+
+/// A pipe that takes nothing more: 64 KiB are in it, and nobody reads them.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(&[b'\n'; 64 * 1024]).unwrap();
+    (reader, writer)
+}
+
+/// A process that is killed when its test has failed.
+struct Unread(Child);
+
+impl Unread {
+    fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    fn send(&self, signal: Signal) {
+        running::send(signal, &self.0);
+    }
+
+    /// Its exit code, and how long it took from here on.
+    fn end(self) -> (Option<i32>, Duration) {
+        let own = RefCell::new(self);
+        let status = || own.borrow_mut().0.try_wait().unwrap();
+        let took = trees::until(seconds(15), || status().is_some());
+        (status().and_then(|status| status.code()), took.expect("it ends while nobody reads what it says"))
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        // It has ended already if all is well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// S20: a server and a worker whose stderr nobody reads answer, keep time limits, obey a cancel, and end when they are told to.
+#[test]
+fn a_log_that_nobody_reads_holds_up_neither_server_nor_worker() {
+    let place = Place::new();
+    let (reader, writer) = full_pipe();
+    let start = |arguments: &[&str]| {
+        let mut program = command(&[&["--url", &place.url()], arguments].concat());
+        program.env("EKIDEN_LOG_LEVEL", "trace").current_dir(place.path());
+        Unread::start(program.stdout(Stdio::null()).stderr(writer.try_clone().unwrap()))
+    };
+    let server = start(&["serve", "--listen", "127.0.0.1:0"]);
+    trees::until(Duration::from_secs(30), || place.path().join("data/endpoint.json").exists()).unwrap();
+    let worker = start(&["work", "--concurrency", "4", "--timeout", "3s", "--exec", "sleep 600"]);
+    let [late, cancelled] = [(); 2].map(|()| place.printed(&["task", "add", "command", "--attempts", "1"]));
+    place.until(&cancelled, "running");
+    place.printed(&["task", "cancel", &cancelled]);
+    place.until(&cancelled, "cancelled");
+    place.until(&late, "dead");
+    for running in [worker, server] {
+        running.send(Signal::TERM);
+        assert_eq!(running.end().0, Some(0));
+    }
+    drop(reader);
+}
+
+/// S20: a time limit ends `ekiden run` also when nobody reads its output, and so does Ctrl-C.
+#[test]
+fn run_ends_in_time_although_nobody_reads_its_output() {
+    let place = Place::new();
+    let start = |arguments: &[&str]| {
+        let (reader, writer) = full_pipe();
+        let mut program = command(&[&["--url", &place.url(), "run"], arguments].concat());
+        program.current_dir(place.path()).stdout(writer.try_clone().unwrap()).stderr(writer);
+        (Unread::start(&mut program), reader)
+    };
+    let begun = |name| trees::until(seconds(30), || place.path().join(name).exists()).unwrap();
+    let (run, _unread) = start(&["--timeout", "2s", "--", "yes"]);
+    let (code, took) = run.end();
+    assert!(code == Some(124) && took < seconds(7), "{code:?} after {took:?}");
+    let (run, _unread) = start(&["--", "sh", "-c", "touch begun; exec yes"]);
+    begun("begun");
+    run.send(Signal::INT);
+    let (code, took) = run.end();
+    assert!(code == Some(130) && took < seconds(5), "{code:?} after {took:?}");
+    let deaf = "trap '' INT TERM; touch deaf; while :; do echo deaf; done";
+    let (run, _unread) = start(&["--grace", "1m", "--", "sh", "-c", deaf]);
+    begun("deaf");
+    run.send(Signal::INT);
+    run.send(Signal::TERM);
+    let (code, took) = run.end();
+    assert!(code == Some(130) && took < seconds(2), "{code:?} after {took:?}");
+    let ids = place.printed(&["task", "list", "-o", "id"]);
+    let are_gone = || ids.lines().all(|id| trees::living(&format!("EKIDEN_TASK_ID={id}")).is_empty());
+    assert!(ids.lines().count() == 3 && trees::until(seconds(10), are_gone).is_some(), "{ids}");
+}
+
+/// X1: a reader that is late gets everything that a command wrote, which waits for it meanwhile.
+#[test]
+fn run_loses_nothing_for_a_late_reader() {
+    let place = Place::new();
+    let run = RefCell::new(place.start(&["run", "--", "sh", "-c", "head -c 600000 /dev/zero; exit 7"]));
+    let has_ended = || run.borrow_mut().child.try_wait().unwrap().is_some();
+    assert!(trees::until(seconds(2), has_ended).is_none(), "it does not wait for its reader");
+    let mut run = run.into_inner();
+    let mut read = Vec::new();
+    run.child.stdout.take().unwrap().read_to_end(&mut read).unwrap();
+    assert_eq!((run.child.wait().unwrap().code(), read.len()), (Some(7), 600_000));
 }

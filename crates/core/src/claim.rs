@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::event::Event;
 use crate::id::{Kind, Namespace, OpId, PoolName, RunnerId};
 use crate::key::Key;
-use crate::lease::Until;
+use crate::lease::{Lease, Until};
 use crate::limits;
 use crate::reason::{ReasonCode, Refusal};
-use crate::task::Task;
+use crate::task::{Spec, Task};
 use crate::time::{Millis, Timestamp};
 use crate::transition::{Decision, Effects, claim_in_place, decide};
 
@@ -22,6 +22,16 @@ pub enum Kinds {
     Any,
     /// Only these.
     Only(Arc<[Kind]>),
+}
+
+impl Kinds {
+    /// Whether this kind is among them.
+    pub fn contains(&self, kind: &Kind) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(kinds) => kinds.contains(kind),
+        }
+    }
 }
 
 /// How long the leases of a claim last.
@@ -123,6 +133,23 @@ impl Claim {
         pools.len()
     }
 
+    /// Whether this claim, or an earlier try of it, took the lease. The holder is compared too, since an id alone grants nothing.
+    /// The caller compares the namespace.
+    pub fn took(&self, lease: &Lease) -> bool {
+        lease.claim == self.id && lease.holder == self.holder
+    }
+
+    /// Whether it asks for tasks of this namespace, pool and kind.
+    pub fn asks_for(&self, spec: &Spec) -> bool {
+        let same_pool = |asked: &ClaimPool| asked.namespace == spec.namespace && asked.pool == spec.pool;
+        self.kinds.contains(&spec.envelope.task_type) && self.pools.iter().any(same_pool)
+    }
+
+    /// Whether it asks for anything in this namespace.
+    pub fn asks_in(&self, namespace: &Namespace) -> bool {
+        self.pools.iter().any(|asked| asked.namespace == *namespace)
+    }
+
     /// The task as taken by this claim, or the reason why it cannot be. `counted` says that the pool's counter goes up with it.
     pub fn take(&self, task: &Task, counted: bool) -> Result<Task, Refusal> {
         let event = Event::Claimed { claim: self.id, holder: self.holder.clone(), until: self.until(), counted };
@@ -158,6 +185,9 @@ pub fn promote(task: &Task, now: Timestamp) -> Option<Task> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures;
+    use crate::lease::Token;
+    use crate::newer::Newer;
 
     fn claim() -> Claim {
         let pool = ClaimPool::open(Namespace::new("default").unwrap(), PoolName::new("p").unwrap());
@@ -191,6 +221,40 @@ mod tests {
         }
         let absurd = Claim { lease: LeaseTerm::For(Millis::ZERO), ..claim() };
         assert_eq!(absurd.check().unwrap_err().code, ReasonCode::DurationInvalid);
+    }
+
+    #[test]
+    fn a_claim_took_what_its_id_and_its_holder_took() {
+        let lease = Lease {
+            holder: claim().holder,
+            claim: claim().id,
+            token: Token(1),
+            until: Until::Heartbeat,
+            counted: false,
+            newer: Newer::NONE,
+        };
+        assert!(claim().took(&lease));
+        assert!(!Claim { id: OpId::from_bits(2), ..claim() }.took(&lease));
+        assert!(!Claim { holder: RunnerId::new("other").unwrap(), ..claim() }.took(&lease));
+    }
+
+    #[test]
+    fn a_claim_asks_for_its_namespaces_pools_and_kinds() {
+        let spec = fixtures::spec("t");
+        let pool = ClaimPool::open(spec.namespace.clone(), spec.pool.clone());
+        let asking = Claim { pools: vec![pool.clone()], ..claim() };
+        let other = Kind::new("other").unwrap();
+        assert!(asking.asks_for(&spec) && asking.asks_in(&spec.namespace));
+        assert!(
+            Claim { kinds: Kinds::Only([spec.envelope.task_type.clone()].into()), ..asking.clone() }.asks_for(&spec)
+        );
+        assert!(!Claim { kinds: Kinds::Only([other].into()), ..asking.clone() }.asks_for(&spec));
+        let elsewhere = ClaimPool { pool: PoolName::new("elsewhere").unwrap(), ..pool.clone() };
+        let elsewhere = Claim { pools: vec![elsewhere], ..asking.clone() };
+        assert!(!elsewhere.asks_for(&spec) && elsewhere.asks_in(&spec.namespace));
+        let foreign = ClaimPool { namespace: Namespace::new("foreign").unwrap(), ..pool };
+        let foreign = Claim { pools: vec![foreign], ..asking };
+        assert!(!foreign.asks_for(&spec) && !foreign.asks_in(&spec.namespace));
     }
 
     #[test]

@@ -3,17 +3,20 @@
 use crate::id::TaskId;
 use crate::lane::Place;
 use crate::lease::Until;
+use crate::limits;
 use crate::pool::PoolSettings;
 use crate::reason::{ReasonCode, Refusal};
 use crate::runner::Runner;
 use crate::task::{Phase, Task};
-use crate::time::Timestamp;
+use crate::time::{ClockLead, Timestamp};
 
 /// What an explanation looks at beside the task itself.
 #[derive(Clone, Debug)]
 pub struct Surroundings<'a> {
     /// The moment.
     pub now: Timestamp,
+    /// How far that is ahead of the machine's clock.
+    pub lead: ClockLead,
     /// What the task's pool is set to.
     pub pool: &'a PoolSettings,
     /// How many tasks of the pool run, where the pool has a limit.
@@ -64,6 +67,7 @@ fn waiting(task: &Task, around: &Surroundings<'_>) -> Vec<Refusal> {
     let mut reasons = Vec::new();
     if task.state.next_run_at > around.now {
         reasons.push(Refusal::new(ReasonCode::NotDue).with("next_run_at", task.state.next_run_at));
+        reasons.extend(clock(task, around));
     }
     if let Place::Waiting(number) = task.state.place {
         let ahead: Vec<&str> = around.ahead.iter().take(8).map(TaskId::as_str).collect();
@@ -85,6 +89,20 @@ fn waiting(task: &Task, around: &Surroundings<'_>) -> Vec<Refusal> {
         reasons.push(Refusal::new(ReasonCode::WaitsForRunner).with("runners", serving));
     }
     reasons
+}
+
+/// What the clock has to do with a wait that has not passed.
+fn clock(task: &Task, around: &Surroundings<'_>) -> Option<Refusal> {
+    let behind = task.state.updated_at.since(around.now);
+    let (code, by) = if behind >= limits::CLOCK_STEP_MIN {
+        (ReasonCode::ClockBehind, behind)
+    } else if around.lead != ClockLead::NONE {
+        (ReasonCode::ClockSetBack, around.lead.as_millis())
+    } else {
+        return None;
+    };
+    let wait = task.state.next_run_at.since(around.now);
+    Some(Refusal::new(code).with("clock_back_ms", by.as_u64()).with("wait_ms", wait.as_u64()))
 }
 
 /// A runner without a list serves all there is.
@@ -155,7 +173,7 @@ mod tests {
     }
 
     fn codes(task: &Task, pool: &PoolSettings, running: i64, runners: &[Runner], now: Timestamp) -> Vec<ReasonCode> {
-        let around = Surroundings { now, pool, running, runners, ahead: &[] };
+        let around = Surroundings { now, lead: ClockLead::NONE, pool, running, runners, ahead: &[] };
         reasons(task, &around).into_iter().map(|reason| reason.code).collect()
     }
 
@@ -186,6 +204,27 @@ mod tests {
         let pool = PoolSettings { paused: true, running_max: Some(2), ..Profile::Embedded.settings() };
         let all = [ReasonCode::NotDue, ReasonCode::PoolPaused, ReasonCode::PoolFull, ReasonCode::NoHandler];
         assert_eq!(codes(&born(wish), &pool, 2, &[], NOON), all);
+    }
+
+    #[test]
+    fn a_wait_tells_of_a_clock_that_was_set_back_or_is_behind() {
+        let mut wish = spec("a");
+        wish.run_at = Some(NOON + Millis::from_secs(60));
+        let (task, pool) = (born(wish), Profile::Embedded.settings());
+        let told = |now, lead| {
+            let around =
+                Surroundings { now, lead, pool: &pool, running: 0, runners: &[runner("greet", now)], ahead: &[] };
+            let reasons = reasons(&task, &around);
+            let told = reasons.get(1).map(|reason| (reason.code, reason.context["clock_back_ms"].clone()));
+            (reasons[0].code, told)
+        };
+        let (day, behind) = (Millis::from_days(1), Some((ReasonCode::ClockBehind, "86400000".to_owned())));
+        let set_back = Some((ReasonCode::ClockSetBack, "86400000".to_owned()));
+        assert_eq!(told(NOON, ClockLead::NONE), (ReasonCode::NotDue, None));
+        assert_eq!(told(NOON, ClockLead::new(day)), (ReasonCode::NotDue, set_back));
+        assert_eq!(told(NOON - day, ClockLead::NONE), (ReasonCode::NotDue, behind));
+        let late = NOON + Millis::from_secs(60);
+        assert_eq!(told(late, ClockLead::new(day)), (ReasonCode::WaitsForRunner, None), "it waits for no clock");
     }
 
     #[test]

@@ -111,6 +111,13 @@ pub const PAGE_ITEMS_MAX: usize = 1_000;
 /// 1,000 records that one page of a filtered listing may read before it returns with a cursor.
 pub const PAGE_SCAN_MAX: usize = 1_000;
 
+/// 4 MiB of payloads, results and errors, behind which a page ends whatever was asked: sixteen tasks of the largest size, and
+/// thousands of usual ones.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// 4 MiB of the same, behind which a claim gives out no further task: runners with room hear that there may be more.
+pub const CLAIM_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// 256 records that a transfer reads and writes at a time: 80 MiB if each has the largest payload and result there are.
 pub const TRANSFER_PAGE_ITEMS: usize = 256;
 
@@ -126,6 +133,17 @@ pub const DUE_ITEMS_MAX: usize = 1_000;
 /// Ten years: longer waits are a mistake in the unit.
 pub const DURATION_MAX: Millis = Millis::from_days(3_650);
 
+/// One second: a clock that differs by less was corrected, not set. Leap seconds and the steps of `ntpd` stay below it or meet it.
+pub const CLOCK_STEP_MIN: Millis = Millis::from_secs(1);
+
+/// One week: what a process makes up for when its machine's clock is set back. Beyond it the clock was wrong by so much before
+/// that its time is not worth keeping.
+pub const CLOCK_LEAD_MAX: Millis = Millis::from_days(7);
+
+/// A twentieth: by so much the time of a process runs slower while it is ahead of the machine's clock. Waits then take 5 percent
+/// longer, which no retry policy notices, and an hour is made up for within a day.
+pub const CLOCK_SLEW: u64 = 20;
+
 /// One day: a lease beyond it would keep a dead runner's task for longer than anybody waits.
 pub const LEASE_MAX: Millis = Millis::from_days(1);
 
@@ -138,7 +156,19 @@ pub const LEASE_MIN: Millis = Millis::new(100);
 /// 10,000 runners of a namespace that are watched: one each on more machines than a table of DynamoDB has claims a second for.
 pub const RUNNERS_MAX: usize = 10_000;
 
-/// 1 KiB: a folder's name for people; longer ones are cut.
+/// 4 MiB of what the runners of a namespace say of themselves: a store keeps all of it in memory, and a listing tells it at once.
+/// 10,000 runners fit with 400 bytes each.
+pub const RUNNERS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// 4 MiB of payloads that the schedules of a namespace hand in, and 1,000 schedules, for the same reason: sixteen of the largest.
+pub const SCHEDULES_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// See [`SCHEDULES_BYTES_MAX`].
+pub const SCHEDULES_MAX: usize = PAGE_ITEMS_MAX;
+
+/// 1,024 task types that a runner handles: it asks for 64 a claim, so sixteen claims go round all of them.
+pub const RUNNER_KINDS_MAX: usize = 1_024;
+
+/// 1 KiB: a folder's name for people. A runner of ours cuts longer ones; in a request they are refused.
 pub const PROJECT_ROOT_BYTES_MAX: usize = 1024;
 
 /// 24 hours: how long an idempotency key answers with its first result.
@@ -163,6 +193,10 @@ pub const MISSED_TICKS_MAX: usize = 1_000;
 
 /// 256 MiB a log: what a person can search through; an attempt that writes more loses its oldest output.
 pub const LOG_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// 4 GiB for all logs of a folder, as a system's journal has: sixteen of the longest, and many thousands of usual ones. Beyond
+/// it the namespaces that have most lose the logs that were written to longest ago.
+pub const LOGS_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// 4 MiB a file of a log: 64 of them make the largest log, and one is dropped in a moment.
 pub const LOG_SEGMENT_BYTES: usize = 4 * 1024 * 1024;

@@ -82,6 +82,18 @@ impl Policy {
     }
 }
 
+/// Refuses a lease that delays would end, or that would outlast everybody's patience.
+pub(crate) fn check_lease(lease: Millis) -> Result<(), Refusal> {
+    lease.check("lease", limits::LEASE_MAX)?;
+    if lease < limits::LEASE_MIN {
+        return Err(Refusal::new(ReasonCode::DurationInvalid)
+            .with("field", "lease")
+            .with("duration_ms", lease.as_u64())
+            .with("min_ms", limits::LEASE_MIN.as_u64()));
+    }
+    Ok(())
+}
+
 fn check_count(field: &'static str, value: u32, max: u32) -> Result<(), Refusal> {
     if value == 0 || value > max {
         return Err(Refusal::new(ReasonCode::NumberOutOfRange)
@@ -121,13 +133,7 @@ impl PoolSettings {
         if let Concurrency::Fixed(count) = self.concurrency {
             check_count("concurrency", count, 10_000)?;
         }
-        self.lease.check("lease", limits::LEASE_MAX)?;
-        if self.lease < limits::LEASE_MIN {
-            return Err(Refusal::new(ReasonCode::DurationInvalid)
-                .with("field", "lease")
-                .with("duration_ms", self.lease.as_u64())
-                .with("min_ms", limits::LEASE_MIN.as_u64()));
-        }
+        check_lease(self.lease)?;
         self.poll.check("poll", limits::LEASE_MAX)?;
         self.policy.check()
     }

@@ -146,6 +146,8 @@ reason_codes! {
         TokenInvalid = "TOKEN_INVALID",
         /// The token does not allow this.
         ScopeMissing = "SCOPE_MISSING",
+        /// The token was set for another server than the one that the settings name.
+        TokenForOtherServer = "TOKEN_FOR_OTHER_SERVER",
         /// There is no such token.
         TokenNotFound = "TOKEN_NOT_FOUND",
         /// The request names a host that is not this server.
@@ -213,6 +215,10 @@ reason_codes! {
         DependencyUnmet = "DEPENDENCY_UNMET",
         /// Its time has not come.
         NotDue = "NOT_DUE",
+        /// The machine's clock was set back while the process ran: the wait goes on by the time that passes.
+        ClockSetBack = "CLOCK_SET_BACK",
+        /// The task was written by a clock that was ahead of this one: it waits until this one shows its time.
+        ClockBehind = "CLOCK_BEHIND",
         /// Others of its lane come first.
         BehindLane = "BEHIND_LANE",
         /// Its pool is paused.
@@ -300,6 +306,10 @@ reason_codes! {
         StoreNotServed = "STORE_NOT_SERVED",
         /// A file that was named cannot be read or written.
         FileUnavailable = "FILE_UNAVAILABLE",
+        /// Something else stands in the place of a regular file of this user.
+        FileUnsafe = "FILE_UNSAFE",
+        /// A folder is not this user's alone, so that nothing is put into it.
+        FolderUnsafe = "FOLDER_UNSAFE",
         /// The namespace is shared with foreign runners.
         NamespaceShared = "NAMESPACE_SHARED",
     }
@@ -353,6 +363,20 @@ pub struct Message {
 }
 
 impl ReasonCode {
+    /// Whether the same request may succeed a little later, as nothing is wrong with it: the server could not carry it out just
+    /// then, or the way to the server was too slow or broken.
+    pub const fn is_passing(self) -> bool {
+        matches!(
+            self,
+            Self::ServerBusy
+                | Self::ServerStopping
+                | Self::RequestTimeout
+                | Self::ServerFault
+                | Self::ServerUnreachable
+                | Self::ReplyLost
+        )
+    }
+
     /// The texts of this code in the given language.
     pub fn message(self, language: Language) -> &'static Message {
         catalogue(language).get(self.as_str()).expect("a test holds that every code has its texts")

@@ -210,6 +210,11 @@ pub struct Versioned {
 }
 
 impl Versioned {
+    /// Whether an op of this id created it or wrote it last.
+    pub fn was_written_by(&self, op: OpId) -> bool {
+        self.created_by == op || self.last == op
+    }
+
     /// Whether another program made it: no op of ours has the number zero.
     pub fn is_foreign(&self) -> bool {
         self.created_by.as_bits() == 0

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Kind, Namespace, PoolName, RunnerId};
 use crate::limits;
 use crate::newer::Newer;
+use crate::pool::check_lease;
 use crate::reason::{ReasonCode, Refusal};
 use crate::time::{Millis, Timestamp};
 
@@ -56,6 +57,52 @@ pub struct Runner {
 }
 
 impl Runner {
+    /// Refuses a record that cannot be meant, or that is larger than what a runner may say of itself.
+    pub fn check(&self) -> Result<(), Refusal> {
+        check_lease(self.lease)?;
+        for (field, value, max) in [
+            ("project_root", self.project_root.len(), limits::PROJECT_ROOT_BYTES_MAX),
+            ("pools", self.pools.len(), limits::CLAIM_POOLS_MAX),
+            ("task_types", self.kinds.len(), limits::RUNNER_KINDS_MAX),
+        ] {
+            if value > max {
+                return Err(Refusal::new(ReasonCode::NumberOutOfRange)
+                    .with("field", field)
+                    .with("value", value)
+                    .with("max", max));
+            }
+        }
+        Ok(())
+    }
+
+    /// How much it says of itself.
+    pub fn bytes(&self) -> usize {
+        let names =
+            self.pools.iter().map(|pool| pool.as_str().len()).chain(self.kinds.iter().map(|kind| kind.as_str().len()));
+        self.id.as_str().len() + self.project_root.len() + names.sum::<usize>()
+    }
+
+    /// Which of the other runners of a namespace must be forgotten before this one fits beside them: of those who are dead and
+    /// left nothing behind, the ones who are so for longest. Refused if the others alone are too many.
+    pub fn room_among<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Result<Vec<&'a RunnerId>, Refusal> {
+        let (mut count, mut bytes, mut dead) = (1, self.bytes(), Vec::new());
+        for other in others {
+            (count, bytes) = (count + 1, bytes + other.bytes());
+            dead.extend(other.forget_at().map(|at| (at, other)));
+        }
+        dead.sort_by_key(|(at, _)| *at);
+        let (mut dead, mut gone) = (dead.into_iter(), Vec::new());
+        while count > limits::RUNNERS_MAX || bytes > limits::RUNNERS_BYTES_MAX {
+            let Some((_, oldest)) = dead.next() else {
+                let refusal = Refusal::new(ReasonCode::NumberOutOfRange).with("field", "runners").with("value", count);
+                return Err(refusal.with("max", limits::RUNNERS_MAX).with("bytes_max", limits::RUNNERS_BYTES_MAX));
+            };
+            (count, bytes) = (count - 1, bytes - oldest.bytes());
+            gone.push(&oldest.id);
+        }
+        Ok(gone)
+    }
+
     /// A beat: the record to write, or the news that this incarnation is over and a new one must start.
     pub fn beat(&self, now: Timestamp) -> Result<Self, Refusal> {
         match self.status {
@@ -169,6 +216,22 @@ mod tests {
         Timestamp::from_millis(ms)
     }
 
+    #[test]
+    fn a_record_larger_than_its_limits_is_refused() {
+        let with = |change: fn(&mut Runner)| {
+            let mut changed = runner();
+            change(&mut changed);
+            changed.check().map_err(|refusal| refusal.code)
+        };
+        let (range, duration) = (Err(ReasonCode::NumberOutOfRange), Err(ReasonCode::DurationInvalid));
+        assert_eq!(with(|runner| runner.project_root = "é".repeat(512)), Ok(()));
+        assert_eq!(with(|runner| runner.project_root = "é".repeat(513)), range);
+        assert_eq!(with(|runner| runner.pools = vec![PoolName::new("p").unwrap(); 65]), range);
+        assert_eq!(with(|runner| runner.kinds = vec![Kind::new("k").unwrap(); 1_025]), range);
+        assert_eq!(with(|runner| runner.lease = Millis::new(99)), duration);
+        assert_eq!(with(|runner| runner.lease = Millis::from_days(2)), duration);
+    }
+
     /// Q9
     #[test]
     fn alive_means_younger_than_the_lease_to_the_millisecond() {
@@ -187,6 +250,32 @@ mod tests {
         assert_eq!(runner().reported(at(121_000)).status, RunnerStatus::Stopped);
         let dead = runner().declare_dead(Silence::ByClock, at(121_000)).unwrap();
         assert_eq!(dead.clone().reported(at(999_999)), dead);
+    }
+
+    #[test]
+    fn a_runner_more_finds_room_where_the_dead_leave_it_and_is_refused_elsewhere() {
+        let of = |number: usize, status: RunnerStatus| {
+            let kinds = vec![Kind::new("k".repeat(128)).unwrap(); 512];
+            Runner { id: RunnerId::new(format!("r.{number}")).unwrap(), status, kinds, ..runner() }
+        };
+        let dead = |since: i64| RunnerStatus::Dead { since: at(since), cleared: 2, check_at: at(since) };
+        let fit = limits::RUNNERS_BYTES_MAX / of(0, RunnerStatus::Running).bytes();
+        let mut others: Vec<Runner> = (0..fit - 1).map(|number| of(number, RunnerStatus::Running)).collect();
+        let new = of(fit, RunnerStatus::Running);
+        assert_eq!(new.room_among(others.iter()), Ok(vec![]));
+        others.push(of(fit + 1, RunnerStatus::Dead { since: at(0), cleared: 1, check_at: at(0) }));
+        assert_eq!(new.room_among(others.iter()).unwrap_err().code, ReasonCode::NumberOutOfRange, "all are needed");
+        others.extend([of(fit + 2, dead(20)), of(fit + 3, dead(10)), of(fit + 4, dead(30))]);
+        assert!(new.room_among(others.iter()).is_err());
+        let (oldest, next) = (others[fit + 1].id.clone(), others[fit].id.clone());
+        others.truncate(fit + 2);
+        others.remove(fit - 1);
+        assert_eq!(new.room_among(others.iter()), Ok(vec![&oldest, &next]), "those who are dead for longest");
+        let small: Vec<Runner> = (0..limits::RUNNERS_MAX)
+            .map(|number| Runner { id: RunnerId::new(number.to_string()).unwrap(), ..runner() })
+            .collect();
+        assert!(runner().room_among(small.iter()).is_err());
+        assert_eq!(runner().room_among(small[1..].iter()), Ok(vec![]));
     }
 
     #[test]

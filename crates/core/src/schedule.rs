@@ -13,7 +13,7 @@ use crate::limits;
 use crate::newer::Newer;
 use crate::reason::{ReasonCode, Refusal};
 use crate::task::Spec;
-use crate::time::{Millis, Timestamp};
+use crate::time::{ClockLead, Millis, Timestamp};
 
 /// When ticks come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,10 +113,52 @@ impl Schedule {
         self.template.check()
     }
 
+    /// Refuses one schedule more where the others of its namespace are many, or hand in much.
+    pub fn check_beside<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Result<(), Refusal> {
+        let (mut count, mut bytes) = (1, self.payload_bytes());
+        for other in others.filter(|other| other.id != self.id) {
+            (count, bytes) = (count + 1, bytes + other.payload_bytes());
+        }
+        if count > limits::SCHEDULES_MAX || bytes > limits::SCHEDULES_BYTES_MAX {
+            let refusal = Refusal::new(ReasonCode::NumberOutOfRange).with("field", "schedules").with("value", count);
+            return Err(refusal.with("max", limits::SCHEDULES_MAX).with("bytes_max", limits::SCHEDULES_BYTES_MAX));
+        }
+        Ok(())
+    }
+
+    fn payload_bytes(&self) -> usize {
+        self.template.envelope.payload.len()
+    }
+
     /// The ticks to enqueue now, and the next moment to look. Pure: any process may ask, a guarded write picks one.
-    pub fn due(&self, now: Timestamp) -> Result<(Vec<Timestamp>, Timestamp), Refusal> {
+    ///
+    /// A cron expression is read off the machine's clock, also where the time of the process is ahead of it.
+    pub fn due(&self, now: Timestamp, lead: ClockLead) -> Result<(Vec<Timestamp>, Timestamp), Refusal> {
+        if lead == ClockLead::NONE || matches!(self.every, Every::Interval { .. }) {
+            return self.ticks(self.next_at, now);
+        }
+        let first = self.every.next(lead.was_shown(self.next_at, now) - CRON_PRECISION)?;
+        let (ticks, next) = self.ticks(first, lead.shown(now))?;
+        // The process tells ticks apart by its own time: the machine's clock shows some hours twice.
+        let own = |tick| lead.when_shown(tick, now);
+        Ok((ticks.into_iter().map(own).collect(), own(next)))
+    }
+
+    /// Where the machine's clock was set back: when it shows the next tick, if the record says otherwise. A cron expression whose
+    /// next tick was computed before would come late by what the process slows down, or at a moment that is no tick any more.
+    pub fn moved(&self, now: Timestamp, lead: ClockLead) -> Result<Option<Timestamp>, Refusal> {
+        if lead == ClockLead::NONE || self.next_at <= now || matches!(self.every, Every::Interval { .. }) {
+            return Ok(None);
+        }
+        let tick = self.every.next(lead.shown(self.next_at) - CRON_PRECISION)?;
+        let moved = lead.when_shown(tick, now);
+        let differs = moved.since(self.next_at).max(self.next_at.since(moved)) > CRON_PRECISION;
+        Ok(differs.then_some(moved))
+    }
+
+    fn ticks(&self, first: Timestamp, now: Timestamp) -> Result<(Vec<Timestamp>, Timestamp), Refusal> {
         let mut ticks = Vec::new();
-        let mut next = self.next_at;
+        let mut next = first;
         while next <= now && ticks.len() < limits::MISSED_TICKS_MAX {
             ticks.push(next);
             next = self.every.next(next)?;
@@ -135,7 +177,18 @@ impl Schedule {
     }
 }
 
+/// Half a second: two ticks of a cron expression are at least a second apart.
+const CRON_PRECISION: Millis = Millis::new(500);
+
 impl Every {
+    /// The moment of the process at which the next tick comes.
+    pub fn coming(&self, now: Timestamp, lead: ClockLead) -> Result<Timestamp, Refusal> {
+        match self {
+            Self::Interval { .. } => self.next(now),
+            Self::Cron { .. } => Ok(lead.when_shown(self.next(lead.shown(now))?, now)),
+        }
+    }
+
     /// The first tick after `after`.
     pub fn next(&self, after: Timestamp) -> Result<Timestamp, Refusal> {
         match self {
@@ -170,6 +223,8 @@ fn next_cron(expression: &str, time_zone: &str, after: Timestamp) -> Result<Time
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
     use crate::fixtures;
 
@@ -227,13 +282,86 @@ mod tests {
     fn missed_ticks_follow_their_policy() {
         let every = Every::Interval { period: Millis::from_secs(60), anchor: Timestamp::ZERO };
         let now = Timestamp::from_millis(200_000);
-        let ticks = |missed| schedule(every.clone(), missed, Timestamp::from_millis(60_000)).due(now).unwrap();
+        let ticks =
+            |missed| schedule(every.clone(), missed, Timestamp::from_millis(60_000)).due(now, ClockLead::NONE).unwrap();
         let minute = |n: i64| Timestamp::from_millis(n * 60_000);
         assert_eq!(ticks(Missed::All), (vec![minute(1), minute(2), minute(3)], minute(4)));
         assert_eq!(ticks(Missed::Latest), (vec![minute(3)], minute(4)));
         assert_eq!(ticks(Missed::Skip), (vec![], minute(4)));
-        let punctual = schedule(every.clone(), Missed::Skip, minute(3)).due(now).unwrap();
+        let punctual = schedule(every.clone(), Missed::Skip, minute(3)).due(now, ClockLead::NONE).unwrap();
         assert_eq!(punctual, (vec![minute(3)], minute(4)));
+    }
+
+    /// A schedule whose process is ahead of its machine's clock, looked at now and then: the ticks, by that clock.
+    fn ticks_by_the_wall(
+        every: Every,
+        next_at: Timestamp,
+        back: Millis,
+        looks: std::iter::StepBy<Range<u64>>,
+    ) -> Vec<Timestamp> {
+        let (start, mut found) = (at("2026-11-17T12:00:00Z"), schedule(every, Missed::All, next_at));
+        let (mut ticks, mut names) = (Vec::new(), std::collections::BTreeSet::new());
+        for second in looks {
+            let (passed, lead) = (Millis::from_secs(second), ClockLead::new(back));
+            let lead = lead.after(passed);
+            let shown = start - back + passed;
+            let now = shown + lead.as_millis();
+            found.next_at = found.moved(now, lead).unwrap().unwrap_or(found.next_at);
+            assert_eq!(found.moved(now, lead).unwrap(), None, "what was moved stays there");
+            if found.next_at <= now {
+                let (made, next) = found.due(now, lead).unwrap();
+                assert!(next > now, "{next} is over at {now}");
+                found.next_at = next;
+                for tick in made {
+                    assert!(names.insert(found.tick_id(tick).unwrap()), "{tick} comes twice");
+                    ticks.push(shown);
+                }
+            }
+        }
+        ticks
+    }
+
+    #[test]
+    fn a_cron_expression_follows_the_clock_that_was_set_back_and_repeats_no_tick() {
+        let (day, hour) = (86_400, 3_600);
+        // It ticked at 09:00 today, and the clock goes back nine hours: not again today, and tomorrow at 09:00.
+        let daily = || cron("0 9 * * *", "UTC");
+        let ticks = ticks_by_the_wall(
+            daily(),
+            at("2026-11-18T09:00:00Z"),
+            Millis::from_secs(9 * hour),
+            (0..3 * day).step_by(60),
+        );
+        assert_eq!(ticks.len(), 2, "{ticks:?}");
+        for (tick, wanted) in ticks.iter().zip(["2026-11-18T09:00:00Z", "2026-11-19T09:00:00Z"]) {
+            assert!(tick.since(at(wanted)) <= Millis::from_secs(60) && *tick >= at(wanted), "{tick}");
+        }
+        // A whole day: the next morning comes after 21 hours by either clock.
+        let ticks =
+            ticks_by_the_wall(daily(), at("2026-11-18T09:00:00Z"), Millis::from_secs(day), (0..2 * day).step_by(60));
+        assert!(ticks[0] >= at("2026-11-17T09:00:00Z") && ticks[0] < at("2026-11-17T09:01:01Z"), "{ticks:?}");
+        assert_eq!(ticks.len(), 2);
+    }
+
+    #[test]
+    fn a_cron_expression_of_every_minute_goes_on_every_minute() {
+        for back in [2, 30, 3_599, 32_417, 86_400] {
+            let ticks = ticks_by_the_wall(
+                cron("* * * * *", "UTC"),
+                at("2026-11-17T12:01:00Z"),
+                Millis::from_secs(back),
+                (0..7_200).step_by(1),
+            );
+            assert_eq!(ticks.len(), 119, "{} after {back} s", ticks.len());
+            assert!(ticks.iter().all(|tick| tick.as_millis() % 60_000 <= 2_000), "{back}");
+        }
+    }
+
+    #[test]
+    fn an_interval_counts_the_time_of_the_process() {
+        let every = Every::Interval { period: Millis::from_secs(60), anchor: at("2026-11-17T12:00:00Z") };
+        let ticks = ticks_by_the_wall(every, at("2026-11-17T12:01:00Z"), Millis::from_days(1), (0..3_600).step_by(1));
+        assert_eq!(ticks.len(), 57 - 1, "an hour is 57 minutes for a process that slows down by a twentieth");
     }
 
     #[test]

@@ -472,6 +472,13 @@ impl Task {
         &self.spec.id
     }
 
+    /// About how many bytes it takes beside its names: its payload, its result and what went wrong.
+    pub fn content_bytes(&self) -> usize {
+        let errors = self.state.recent.iter().filter_map(|attempt| attempt.error.as_ref());
+        let errors = errors.map(|error| error.len()).sum::<usize>();
+        self.spec.envelope.payload.len() + self.state.result.as_ref().map_or(0, Bytes::len) + errors
+    }
+
     /// The token that a mailbox's lease uuid stands for, while that lease may still settle.
     pub fn token_of(&self, lease: Uuid) -> Option<Token> {
         let live = self.state.lease.as_ref().map(|lease| (lease.claim, lease.token));

@@ -132,6 +132,49 @@ impl Millis {
     }
 }
 
+/// How far the time of a process is ahead of its machine's clock, because that clock was set back while the process ran. It
+/// shrinks by a [`limits::CLOCK_SLEW`]th of the time that passes, until both show the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ClockLead(Millis);
+
+impl ClockLead {
+    /// Both show the same.
+    pub const NONE: Self = Self(Millis::ZERO);
+
+    /// The process is ahead by so much.
+    pub const fn new(by: Millis) -> Self {
+        Self(by)
+    }
+
+    /// By how much the process is ahead.
+    pub const fn as_millis(self) -> Millis {
+        self.0
+    }
+
+    /// What is left of it when so much time has passed.
+    #[must_use]
+    pub const fn after(self, passed: Millis) -> Self {
+        Self(Millis(self.0.0.saturating_sub(passed.0 / limits::CLOCK_SLEW)))
+    }
+
+    /// What the machine's clock shows while it is `now` for the process.
+    pub fn shown(self, now: Timestamp) -> Timestamp {
+        now - self.0
+    }
+
+    /// What the machine's clock showed at an earlier moment of the process, had it gone as it goes now.
+    pub fn was_shown(self, earlier: Timestamp, now: Timestamp) -> Timestamp {
+        // The process slows down: on the machine's clock 20 ms pass while 19 pass here.
+        let passed = now.since(earlier).0.saturating_mul(limits::CLOCK_SLEW) / (limits::CLOCK_SLEW - 1);
+        self.shown(now) - Millis(passed)
+    }
+
+    /// The moment of the process at which the machine's clock will show this.
+    pub fn when_shown(self, shown: Timestamp, now: Timestamp) -> Timestamp {
+        shown + self.after(shown.since(self.shown(now))).0
+    }
+}
+
 impl From<Duration> for Millis {
     /// Rounds up, so that a wait is never shorter than asked for.
     fn from(span: Duration) -> Self {

@@ -63,6 +63,16 @@ impl fmt::Display for Address {
 }
 
 impl Address {
+    /// The server that gets the AWS keys of this process, if the address names one. AWS itself does not count, nor does a server
+    /// without TLS, which gets no keys.
+    pub fn gets_keys(&self) -> Option<&str> {
+        match self {
+            #[cfg(feature = "dynamodb")]
+            Self::Dynamodb(location) => location.gets_keys(),
+            _ => None,
+        }
+    }
+
     /// Opens the store there, or makes it.
     pub async fn open(&self) -> Result<Arc<dyn Store>> {
         match self {

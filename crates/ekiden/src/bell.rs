@@ -1,8 +1,11 @@
 //! Wake-ups inside a process. Hints, never more: everything that waits also looks now and then by itself.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
+use ekiden_core::id::Namespace;
 use ekiden_core::time::Timestamp;
+use hashbrown::HashMap;
 use tokio::sync::Notify;
 
 use crate::stand::Stands;
@@ -33,6 +36,65 @@ impl Bell {
     pub fn earliest(&self, now: Timestamp) -> Option<Timestamp> {
         let earliest = self.earliest.0.load(Ordering::Acquire);
         (earliest > now.as_millis() && earliest != i64::MAX).then(|| Timestamp::from_millis(earliest))
+    }
+}
+
+/// The notifiers of a queue's namespaces. One that no caller holds has nothing to wake, so the map does not keep it either.
+#[derive(Debug, Default)]
+pub(crate) struct NotifierMap {
+    /// The first that a caller asked for, kept for good. Most processes have no other, and find it without a lock.
+    first: OnceLock<(Namespace, Arc<Bell>)>,
+    others: RwLock<Others>,
+}
+
+#[derive(Debug, Default)]
+struct Others {
+    by_namespace: HashMap<Namespace, Weak<Bell>>,
+    /// How many entries there may be before those without a holder are removed.
+    cleared_at: usize,
+}
+
+/// 64 entries are not worth a look for those without a holder.
+const CLEARED_AT_MIN: usize = 64;
+
+impl NotifierMap {
+    /// The notifier of a namespace. It stays the same one for as long as any caller holds it.
+    pub(crate) fn get(&self, namespace: &Namespace) -> Arc<Bell> {
+        let (first, bell) = self.first.get_or_init(|| (namespace.clone(), Arc::default()));
+        if first == namespace {
+            return bell.clone();
+        }
+        self.held(namespace).unwrap_or_else(|| {
+            let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+            others.get(namespace)
+        })
+    }
+
+    /// Does something with the notifier of a namespace, if any caller holds it.
+    pub(crate) fn with<T>(&self, namespace: &Namespace, act: impl FnOnce(&Bell) -> T) -> Option<T> {
+        let (first, bell) = self.first.get()?;
+        if first == namespace { Some(act(bell)) } else { self.held(namespace).map(|bell| act(&bell)) }
+    }
+
+    fn held(&self, namespace: &Namespace) -> Option<Arc<Bell>> {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        others.by_namespace.get(namespace)?.upgrade()
+    }
+}
+
+impl Others {
+    fn get(&mut self, namespace: &Namespace) -> Arc<Bell> {
+        if let Some(bell) = self.by_namespace.get(namespace).and_then(Weak::upgrade) {
+            return bell;
+        }
+        if self.by_namespace.len() >= self.cleared_at {
+            self.by_namespace.retain(|_, bell| bell.strong_count() > 0);
+            // Twice what is left, so that an entry costs the same on average however many there are.
+            self.cleared_at = CLEARED_AT_MIN.max(2 * self.by_namespace.len());
+        }
+        let bell = Arc::default();
+        self.by_namespace.insert(namespace.clone(), Arc::downgrade(&bell));
+        bell
     }
 }
 
@@ -142,6 +204,24 @@ mod tests {
             wakes += 1;
         }
         assert_eq!(wakes, BEHIND_MAX);
+    }
+
+    #[test]
+    fn the_map_keeps_no_notifier_that_nobody_holds() {
+        let map = NotifierMap::default();
+        let namespace = |number: u32| Namespace::new(format!("n{number}")).unwrap();
+        map.get(&namespace(0));
+        let held = map.get(&namespace(1));
+        let mut heard = held.ready.heard();
+        for number in 2..10_000 {
+            drop(map.get(&namespace(number)));
+        }
+        assert!(map.others.read().unwrap().by_namespace.len() <= CLEARED_AT_MIN);
+        assert_eq!(map.with(&namespace(2), |_| ()), None, "nothing waits there");
+        map.with(&namespace(1), |bell| bell.ready.ring()).unwrap();
+        assert_ne!(held.ready.heard(), heard);
+        heard = held.ready.heard();
+        assert_eq!(map.get(&namespace(1)).ready.heard(), heard, "a notifier stays the same while it is held");
     }
 
     #[test]

@@ -50,6 +50,11 @@ pub trait Observer: Send + Sync + 'static {
     fn keep(&self, change: TaskChange) {
         self.observe(&change);
     }
+
+    /// Maintenance of a namespace has something to do at once. For those who maintain.
+    fn needs_maintenance(&self, namespace: &Namespace) {
+        let _ = namespace;
+    }
 }
 
 /// The changes of one namespace.
@@ -143,6 +148,11 @@ impl Announcer {
             log(task, event);
         }
         self.pass_on(task, event);
+    }
+
+    /// Tells that maintenance has something to do.
+    pub(crate) fn needs_maintenance(&self, namespace: &Namespace) {
+        self.observers.iter().for_each(|observer| observer.needs_maintenance(namespace));
     }
 
     /// Tells how far a task is.

@@ -106,6 +106,11 @@ impl Ekiden {
         &self.queue
     }
 
+    /// The clock that the queue goes by: its tasks have their times from it, and a server in front of it needs the same.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.tools.clock
+    }
+
     /// Ends the store's work and lets go of its folder. What was acknowledged stays; clients are refused from now on, with
     /// `STORE_CLOSED`. Runners should have ended before.
     pub async fn close(&self) -> Result<()> {
@@ -140,7 +145,7 @@ impl EkidenBuilder {
         self
     }
 
-    /// Ids that a seed repeats.
+    /// Ids that a seed repeats, for tests: one published number of such a stream gives all its ids.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.entropy = Entropy::from_seed(seed);
@@ -162,9 +167,9 @@ impl EkidenBuilder {
     /// The queue, with something of your own around its port: to watch it, to forward it, to make it fail.
     pub fn build_around(self, layer: impl FnOnce(Arc<dyn Queue>) -> Arc<dyn Queue>) -> Ekiden {
         let mut entropy = self.entropy;
-        let own = Entropy::from_seed(entropy.next_u64());
-        let queue = Arc::new(StoreQueue::with(self.store.clone(), self.clock.clone(), own, self.observers));
-        let tools = Tools::new(self.clock, self.io, entropy);
+        let own = entropy.another();
+        let queue = Arc::new(StoreQueue::with(self.store.clone(), self.clock, own, self.observers));
+        let tools = Tools::new(queue.clock().clone(), self.io, entropy);
         Ekiden { queue: layer(queue), tools: Arc::new(tools), store: Some(self.store) }
     }
 }

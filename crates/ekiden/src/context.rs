@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use ekiden_core::attempt::Stage;
 use ekiden_core::lease::Token;
+#[cfg(all(feature = "exec", target_os = "linux"))]
+use ekiden_core::reason::Refusal;
 use ekiden_core::task::{Progress, QuestionAnswer, Spec};
 #[cfg(all(feature = "exec", target_os = "linux"))]
 use ekiden_core::time::Timestamp;
@@ -12,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Client;
 use crate::error::Result;
 use crate::port::{LeaseRef, Leased, Settlement, Verdict};
+use crate::runner::Stop;
 use crate::runner::leash::{Leash, StopReason};
 use crate::runner::progress::Reporter;
 
@@ -34,11 +37,13 @@ struct Inner {
 pub(crate) struct Surroundings {
     client: Client,
     pub(crate) reporter: Arc<Reporter>,
+    /// Ends the runner that they belong to.
+    stop: Stop,
 }
 
 impl Surroundings {
-    pub(crate) fn of(client: Client) -> Self {
-        Self { client, reporter: Arc::default() }
+    pub(crate) fn of(client: Client, stop: Stop) -> Self {
+        Self { client, reporter: Arc::default(), stop }
     }
 }
 
@@ -63,6 +68,13 @@ impl Context {
     #[cfg(all(feature = "exec", target_os = "linux"))]
     pub(crate) fn now(&self) -> Timestamp {
         self.client().tools().clock.now()
+    }
+
+    /// What the machine's clock shows, for programs that compare it with that.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn shown(&self) -> Timestamp {
+        let clock = &self.client().tools().clock;
+        clock.lead().shown(clock.now())
     }
 
     /// The task as it was handed in: id, pool, labels, group and all else.
@@ -126,6 +138,13 @@ impl Context {
         let settlement = Settlement { id: client.op_id(), lease, verdict: Verdict::Stopped(stage) };
         let answer = client.queue().settle(vec![settlement], None).await.settled.pop();
         answer.map_or(Ok(()), |settled| settled.map(drop))
+    }
+
+    /// Ends the runner, because no attempt of this handler can run here any more. It takes nothing new, what runs may finish,
+    /// and this is the error that it ends with.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn give_up(&self, why: Refusal) {
+        self.inner.around.stop.give_up(why);
     }
 
     /// To hand in further tasks.

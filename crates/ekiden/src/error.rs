@@ -51,8 +51,8 @@ impl Error {
     }
 
     /// The same, of something that may have happened all the same.
-    #[cfg(feature = "http")]
-    pub(crate) fn in_doubt(self) -> Self {
+    #[cfg(feature = "wire")]
+    pub fn in_doubt(self) -> Self {
         Self { happened: Happened::Unknown, ..self }
     }
 
@@ -70,7 +70,10 @@ impl Error {
 
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, happened: Happened::NotApplied, retryable: false, source: None }
+        // A fault may come after the change that was asked for.
+        let happened = if refusal.code == ReasonCode::ServerFault { Happened::Unknown } else { Happened::NotApplied };
+        let retryable = refusal.code.is_passing();
+        Self { refusal, happened, retryable, source: None }
     }
 }
 

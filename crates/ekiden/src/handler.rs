@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use ekiden_core::reason::Refusal;
 use ekiden_core::retry::FailureKind;
 use ekiden_core::task::Question;
 use ekiden_core::time::Millis;
@@ -29,6 +30,17 @@ pub trait TaskHandler: Send + Sync + 'static {
     /// with processes to kill needs the time: its task is settled, and its successor starts, when it has ended.
     fn stop_within(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// Whether it always ends by itself after it was told to stop, and something of it may go on when it is dropped before. An
+    /// attempt that was cancelled or ran out of time is then not dropped, and not settled before its handler has ended.
+    fn ends_by_itself(&self) -> bool {
+        false
+    }
+
+    /// Whether it can run attempts at all. A runner asks before it claims anything, and does not start if it cannot.
+    fn check(&self) -> Result<(), Refusal> {
+        Ok(())
     }
 
     /// Runs one attempt. Decoding the payload is the handler's business.
@@ -198,6 +210,18 @@ pub(crate) struct Handling {
     pub(crate) call: Call,
     /// How long it may take to end by itself after it was told to stop.
     pub(crate) stop_within: Duration,
+    /// Whether it must not be taken for ended before it is.
+    pub(crate) ends_by_itself: bool,
+}
+
+impl Handling {
+    /// Whether it can run attempts at all.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        match &self.call {
+            Call::Typed(_) => Ok(()),
+            Call::Own(handler) => handler.check(),
+        }
+    }
 }
 
 pub(crate) fn typed<P, F, Fut, R>(handler: F) -> Handling
@@ -217,12 +241,12 @@ where
             handler(payload, context).await.into_done()
         })
     });
-    Handling { call: Call::Typed(call), stop_within: Duration::ZERO }
+    Handling { call: Call::Typed(call), stop_within: Duration::ZERO, ends_by_itself: false }
 }
 
 pub(crate) fn of_trait(handler: Arc<dyn TaskHandler>) -> Handling {
-    let stop_within = handler.stop_within();
-    Handling { call: Call::Own(handler), stop_within }
+    let (stop_within, ends_by_itself) = (handler.stop_within(), handler.ends_by_itself());
+    Handling { call: Call::Own(handler), stop_within, ends_by_itself }
 }
 
 fn undecodable(means: Undecodable, why: &serde_json::Error) -> TaskError {

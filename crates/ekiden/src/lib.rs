@@ -11,6 +11,8 @@ mod enqueue;
 mod error;
 #[cfg(all(feature = "exec", target_os = "linux"))]
 pub mod exec;
+#[cfg(unix)]
+pub mod files;
 mod handler;
 #[cfg(feature = "http")]
 mod http;
@@ -37,10 +39,10 @@ pub use context::Context;
 pub use enqueue::EnqueueBuilder;
 pub use error::{Error, Result};
 pub use handler::{Done, IntoDone, Payload, TaskError, TaskHandler, Undecodable};
-#[cfg(feature = "http")]
-pub use http::HttpQueue;
 #[cfg(all(feature = "http", unix))]
 pub use http::{HttpLogs, LogStream};
+#[cfg(feature = "http")]
+pub use http::{HttpQueue, server_origin};
 pub use io::Io;
 #[cfg(unix)]
 pub use logs::{AttemptRef, FolderLogs, LogPart, Logs};
@@ -77,14 +79,14 @@ pub mod core {
     pub use ekiden_core::schedule::{Every, Missed, Overlap, Schedule};
     pub use ekiden_core::sweep::{Sweep, SweepWork};
     pub use ekiden_core::task::{Progress, Question, QuestionAnswer, Spec, TaskEnvelope};
-    pub use ekiden_core::time::{Millis, Timestamp};
+    pub use ekiden_core::time::{ClockLead, Millis, Timestamp};
     pub use ekiden_core::transition::Start;
     pub use ekiden_core::unique::{Unique, UniqueHold};
 }
 
 /// Stores, clocks and layers, for those who bring their own.
 pub mod store {
-    pub use ekiden_store::clock::{Clock, ManualClock, SystemClock, TokioClock};
+    pub use ekiden_store::clock::{Clock, ManualClock, SteadyClock, SystemClock, TokioClock};
     pub use ekiden_store::entropy::{Entropy, Spring};
     pub use ekiden_store::layers;
     pub use ekiden_store::transfer;

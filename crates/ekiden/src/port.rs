@@ -119,6 +119,11 @@ pub trait Queue: Send + Sync + 'static {
     /// The namespaces that have anything, in order, behind one. The cursor of a page is its last name.
     async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>>;
 
+    /// Whether requests can be carried out and new tasks are taken; otherwise the reason.
+    async fn ready(&self) -> Result<()> {
+        self.namespaces(None, 1).await.map(drop)
+    }
+
     /// The pools of a namespace that somebody set, by name. A page of them.
     async fn pools(&self, namespace: Namespace, cursor: Option<String>, limit: usize) -> Result<Page<Pool>>;
 
@@ -459,11 +464,16 @@ pub struct Maintained {
     pub removed: u64,
     /// Whether there was more to do than one round does.
     pub more: bool,
-    /// When a schedule ticks or the lease of a silent runner ends next, if that is soon.
+    /// When the next entry of any list is due, as far as this round saw. Nothing happens before it unless something is changed.
     pub next_tick: Option<Timestamp>,
 }
 
 impl Maintained {
+    /// The next round is needed at this moment, if not sooner.
+    pub(crate) fn look_at(&mut self, at: Timestamp) {
+        self.next_tick = Some(self.next_tick.map_or(at, |sooner| sooner.min(at)));
+    }
+
     /// Whether the round found nothing to do.
     pub fn is_idle(&self) -> bool {
         Self { next_tick: None, ..*self } == Self::default()

@@ -345,7 +345,7 @@ impl TestQueue {
     async fn attempt(&self, leased: Leased, calls: &BTreeMap<Kind, Handling>) -> Ran {
         let task_type = leased.spec.envelope.task_type.clone();
         let call = calls.get(&task_type).expect("only kinds with a handler are asked for").call.clone();
-        let around = Arc::new(Surroundings::of(self.client.clone()));
+        let around = Arc::new(Surroundings::of(self.client.clone(), crate::runner::Stop::default()));
         let (lease, attempt) = (LeaseRef::new(leased.lease.task.clone(), leased.lease.token), leased.attempts);
         let verdict = judged(call, Context::new(around.clone(), leased)).await;
         around.reporter.pass_on_now(&**self.client.queue()).await;

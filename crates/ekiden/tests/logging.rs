@@ -50,6 +50,26 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
+/// R22: whoever reads the log is told, once.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_set_is_logged_once() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let lab = lab();
+    for by_ms in [-86_400_000, 3_600_000] {
+        lab.clock.jump(by_ms);
+        for n in 0..10 {
+            lab.job(n).await;
+        }
+    }
+    let lines = log.0.lock().unwrap().clone();
+    let told = lines.iter().filter(|line| line["message"] == "clock_jumped");
+    let told: Vec<_> = told.map(|line| ["by_ms", "ahead_ms"].map(|name| line[name].clone())).collect();
+    assert_eq!(told, [["-86400000", "86400000"], ["3600000", "82800000"]]);
+    let back = lines.iter().find(|line| line["message"] == "clock_jumped").unwrap();
+    assert_eq!((back["from"].as_str(), back["to"].as_str()), ("2027-01-15T08:00:00.000Z", "2027-01-14T08:00:00.000Z"));
+}
+
 /// R14: the document's log events, with the document's fields.
 #[tokio::test(start_paused = true)]
 async fn a_life_is_logged_with_its_fields() {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use ekiden::core::{EventName, OnParentFailure, Outcome, ReasonCode};
 use ekiden::store::{MemoryStore, TokioClock};
-use ekiden::{Context, Done, Runner, TaskError, TaskHandler, TaskState};
+use ekiden::{Context, Done, Payload, Runner, TaskError, TaskHandler, TaskState};
 use lab::port::{Knobs, Port};
 use lab::{Gauge, Job, Other, START, happened, lab, lab_with, ms, nothing, passes, secs, start, while_running};
 use tokio::sync::mpsc::unbounded_channel;
@@ -280,6 +280,35 @@ async fn a_busy_runner_starts_delayed_tasks_on_time() {
     }
     for n in 1..=200 {
         assert_eq!(said.recv().await.unwrap(), (n, START + ms(n * 13).into()));
+    }
+    runner.end().await;
+}
+
+/// A task of nearly the largest size.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Large {
+    text: String,
+}
+
+impl Payload for Large {
+    const TASK_TYPE: &'static str = "large";
+}
+
+/// C11: a claim gives fewer tasks when they are large. The others do not wait for a poll while there is room.
+#[tokio::test(start_paused = true)]
+async fn large_tasks_that_one_claim_leaves_are_started_at_once() {
+    let lab = lab();
+    for _ in 0..40 {
+        lab.client.enqueue(Large { text: "x".repeat(250_000) }).await.unwrap();
+    }
+    let (words, mut said) = unbounded_channel();
+    let runner = start(lab.runner().concurrency(64).poll(secs(3_600)).handler(move |_: Large, _: Context| {
+        words.send(()).unwrap();
+        passes(secs(7_200))
+    }));
+    for started in 0..40 {
+        let next = tokio::time::timeout(secs(60), said.recv()).await;
+        assert!(next.is_ok(), "{started} of 40 tasks run");
     }
     runner.end().await;
 }

@@ -1,4 +1,5 @@
-//! The way in: accepts connections, up to a maximum, and speaks HTTP/1.1 on each, within limits of size and time.
+//! The way in: accepts connections, up to a maximum behind which the least needed gives way, and speaks HTTP/1.1 on each, within
+//! limits of size and time.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -12,12 +13,12 @@ use ekiden_wire::ErrorBody;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_util::task::TaskTracker;
 
+use crate::connections::Connections;
 use crate::front::Front;
 use crate::hush::Hushable;
 use crate::limits;
+use crate::metrics::Counted;
 use crate::shared::Shared;
 use crate::trodden::Trodden;
 use crate::watched::{Busy, Rest, Watched};
@@ -34,33 +35,39 @@ fn busy() -> Vec<u8> {
 /// 100 ms: the wait after a connection could not be accepted, as when the process has too many files open.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
+/// The error numbers of a process or a system with too many open files: `ENFILE` and `EMFILE`, the same on every Unix.
+const NO_FILES: [i32; 2] = [23, 24];
+
 /// Accepts connections until the server is to end; then waits for those under way to finish.
 pub(crate) async fn accept(listener: TcpListener, front: Arc<Front>, shared: &Arc<Shared>) {
-    let connections = TaskTracker::new();
     let busy = busy();
-    let places = Arc::new(Semaphore::new(shared.options.connections_max));
+    let connections = Connections::new(shared.options.connections_max);
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => accepted.map(|(stream, _)| stream),
             () = shared.stop.cancelled() => break,
         };
         match stream {
-            Ok(stream) => match places.clone().try_acquire_owned() {
-                Ok(place) => {
-                    let (front, shared) = (front.clone(), shared.clone());
-                    connections.spawn(async move {
-                        shared.metrics.connections.inc();
-                        converse(stream, front, &shared).await;
-                        shared.metrics.connections.dec();
-                        drop(place);
+            Ok(stream) => match connections.place().await {
+                Some(place) => {
+                    let (front, shared, busy) = (front.clone(), shared.clone(), Busy::default());
+                    connections.spawn(place, busy.clone(), async move {
+                        let _counted = Counted::new(&shared.metrics.connections);
+                        converse(stream, front, &shared, busy).await;
                     });
                 }
-                Err(_) => {
+                None => {
                     shared.metrics.turned_away.inc();
                     // As far as it goes without waiting: nobody waits for somebody who is turned away.
                     let _ = stream.try_write(&busy);
                 }
             },
+            // A file that a connection gives back serves the next one.
+            Err(error)
+                if error.raw_os_error().is_some_and(|code| NO_FILES.contains(&code)) && connections.shed().await =>
+            {
+                tracing::debug!(%error, "closed a connection to accept another one");
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
@@ -68,8 +75,7 @@ pub(crate) async fn accept(listener: TcpListener, front: Arc<Front>, shared: &Ar
         }
     }
     drop(listener);
-    connections.close();
-    connections.wait().await;
+    connections.ended().await;
 }
 
 /// What the requests of one connection share.
@@ -79,12 +85,11 @@ struct Conversation {
     trodden: Trodden,
 }
 
-async fn converse(stream: TcpStream, front: Arc<Front>, shared: &Arc<Shared>) {
+async fn converse(stream: TcpStream, front: Arc<Front>, shared: &Arc<Shared>, busy: Busy) {
     // Answers are written whole; waiting for more to send would only delay them.
     let _ = stream.set_nodelay(true);
-    let busy = Busy::default();
-    let stream = Watched::new(stream, busy.clone(), shared.options.headers_within);
-    let mut rest = Rest::new(busy.clone(), shared.options.rests_for);
+    let stream = Watched::new(stream, busy.clone(), shared.options.patience);
+    let mut rest = Rest::new(busy.clone(), shared.options.patience);
     let conversation = Arc::new(Conversation { front, busy, trodden: Trodden::default() });
     let service = service_fn(move |request| {
         let conversation = conversation.clone();

@@ -1,10 +1,14 @@
 //! Who may do what: scopes, and the caller of a request.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ekiden_core::id::Namespace;
 use ekiden_core::reason::{ReasonCode, Refusal};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::budget::Of;
 
 /// What a route needs, or a token allows. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -49,12 +53,46 @@ pub(crate) enum Caller {
 }
 
 /// What a token allows.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Grant {
     /// How far it goes.
     pub(crate) scope: Scope,
     /// Where it goes; everywhere if there are none.
     pub(crate) namespaces: Vec<Namespace>,
+    /// Cancelled when the token is revoked or changed: what stays open for its holder ends then.
+    pub(crate) ended: CancellationToken,
+    /// What its holder may hold of what all share.
+    pub(crate) parts: Parts,
+}
+
+/// What is left to the holder of a token of each budget that it has touched.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    bodies: OnceLock<Arc<Semaphore>>,
+    answers: OnceLock<Arc<Semaphore>>,
+    streams: OnceLock<Arc<Semaphore>>,
+}
+
+impl Parts {
+    pub(crate) const fn of(&self, budget: Of) -> &OnceLock<Arc<Semaphore>> {
+        match budget {
+            Of::Bodies => &self.bodies,
+            Of::Answers => &self.answers,
+            Of::Streams => &self.streams,
+        }
+    }
+}
+
+impl Grant {
+    /// What a new token allows.
+    pub(crate) fn new(scope: Scope, namespaces: Vec<Namespace>) -> Self {
+        Self { scope, namespaces, ended: CancellationToken::new(), parts: Parts::default() }
+    }
+
+    /// Whether both allow the same.
+    pub(crate) fn allows_same_as(&self, other: &Self) -> bool {
+        self.scope == other.scope && self.namespaces == other.namespaces
+    }
 }
 
 impl Caller {
@@ -85,6 +123,14 @@ impl Caller {
         }
     }
 
+    /// Tells the holder of one token from those of others. Zero where there is no token.
+    pub(crate) fn token(&self) -> usize {
+        match self {
+            Self::Holder(grant) => Arc::as_ptr(grant).addr(),
+            Self::Trusted | Self::Unknown => 0,
+        }
+    }
+
     /// The namespaces that the caller is bound to, if it is.
     pub(crate) fn bound_to(&self) -> Option<&[Namespace]> {
         match self {
@@ -101,7 +147,7 @@ mod tests {
     #[test]
     fn a_token_allows_its_scope_and_those_below_in_its_namespaces() {
         let (ours, theirs) = (Namespace::new("ours").unwrap(), Namespace::new("theirs").unwrap());
-        let caller = Caller::Holder(Arc::new(Grant { scope: Scope::Run, namespaces: vec![ours.clone()] }));
+        let caller = Caller::Holder(Arc::new(Grant::new(Scope::Run, vec![ours.clone()])));
         assert!(caller.check(Scope::Read, Some(&ours)).is_ok());
         assert!(caller.check(Scope::Run, None).is_ok());
         assert_eq!(caller.check(Scope::Admin, Some(&ours)).unwrap_err().code, ReasonCode::ScopeMissing);

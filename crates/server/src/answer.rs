@@ -7,12 +7,16 @@ use std::task::{Context, Poll};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use ekiden::Error;
-use ekiden_core::reason::{Category, Language, ReasonCode};
-use ekiden_wire::{ErrorBody, Text};
+use ekiden_core::reason::{Category, Language, ReasonCode, Refusal};
+use ekiden_wire::{ErrorBody, ErrorDetail, Text};
 use http_body::{Body, Frame, SizeHint};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::access::Caller;
+use crate::budget::{Budget, Share};
+use crate::call::Call;
+use crate::limits;
 use crate::watched::Answering;
 
 /// The name under which a request stands in the log.
@@ -30,6 +34,8 @@ pub(crate) struct Answer {
     content_type: Option<HeaderValue>,
     further: Vec<(HeaderName, HeaderValue)>,
     content: Content,
+    /// What was taken of the budget before it was made.
+    share: Share,
 }
 
 /// What follows the head of an answer.
@@ -49,7 +55,27 @@ pub(crate) struct Outgoing {
 impl Answer {
     /// Content with the status 200.
     pub(crate) fn ok(content_type: HeaderValue, content: Content) -> Self {
-        Self { status: StatusCode::OK, content_type: Some(content_type), further: Vec::new(), content }
+        let share = Share::default();
+        Self { status: StatusCode::OK, content_type: Some(content_type), further: Vec::new(), content, share }
+    }
+
+    /// The same, made within a share of the budget for answers.
+    pub(crate) fn within(self, share: Share) -> Self {
+        Self { share, ..self }
+    }
+
+    /// Counts a large answer until its client has taken it. A stream counts for itself.
+    pub(crate) fn counted(self, budget: &Budget, caller: &Caller) -> Result<Self, Refusal> {
+        let Self { content, mut share, .. } = self;
+        let content = match content {
+            Content::Whole(bytes) if bytes.len() > limits::ANSWER_FREE_BYTES => {
+                share.shrink(bytes.len());
+                budget.grow(&mut share, caller, bytes.len())?;
+                Content::Whole(share.hold(bytes))
+            }
+            content => content,
+        };
+        Ok(Self { content, share: Share::default(), ..self })
     }
 
     /// The same with one header more, which replaces what every answer has of its name.
@@ -147,7 +173,8 @@ pub(crate) fn ok<T: Serialize>(value: &T) -> Result<Answer, Error> {
 /// Nothing to say.
 pub(crate) fn nothing() -> Answer {
     let content = Content::Whole(Bytes::new());
-    Answer { status: StatusCode::NO_CONTENT, content_type: None, further: Vec::new(), content }
+    let share = Share::default();
+    Answer { status: StatusCode::NO_CONTENT, content_type: None, further: Vec::new(), content, share }
 }
 
 /// Bytes of a content type.
@@ -157,12 +184,8 @@ pub(crate) fn typed(status: StatusCode, content_type: HeaderValue, bytes: Bytes)
 
 /// An error, as its caller reads it.
 pub(crate) fn refused(error: &Error, language: Language, request_id: &str) -> Answer {
-    let mut detail = ekiden::wire::detail(error, language);
+    let mut detail = detail(error, language);
     detail.request_id = Some(request_id.to_owned());
-    if error.code().category() == Category::Store {
-        // Where a store keeps its files is nobody's business outside.
-        detail.context.remove("path");
-    }
     let status = status(error.code());
     let body = serde_json::to_vec(&ErrorBody { error: detail }).unwrap_or_default();
     let answer = typed(status, JSON, body.into());
@@ -170,6 +193,50 @@ pub(crate) fn refused(error: &Error, language: Language, request_id: &str) -> An
         StatusCode::UNAUTHORIZED => answer.with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
         StatusCode::SERVICE_UNAVAILABLE => answer.with(header::RETRY_AFTER, HeaderValue::from_static("1")),
         _ => answer,
+    }
+}
+
+/// The facts of an error without those that name a place on the server's machine: where a store keeps its files is no caller's
+/// business. The log has them.
+fn detail(error: &Error, language: Language) -> ErrorDetail {
+    let mut detail = ekiden::wire::detail(error, language);
+    if error.code().category() == Category::Store {
+        detail.context.retain(|name, fact| !matches!(name.as_str(), "path" | "place") && !fact.contains('/'));
+    }
+    detail
+}
+
+/// The errors of single items of a request, as its caller reads them.
+pub(crate) struct ItemErrors<'a> {
+    call: &'a Call,
+    /// The first of them that the server is to blame for.
+    fault: Option<Error>,
+    count: usize,
+}
+
+impl<'a> ItemErrors<'a> {
+    pub(crate) const fn of(call: &'a Call) -> Self {
+        Self { call, fault: None, count: 0 }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn detail(&mut self, error: Error) -> ErrorDetail {
+        let detail = detail(&error, self.call.language);
+        self.count += 1;
+        if self.fault.is_none() && status(error.code()).is_server_error() {
+            self.fault = Some(error);
+        }
+        detail
+    }
+
+    /// Tells the log, as the answer has the status of a success. One line: what fails one item mostly fails all.
+    pub(crate) fn log(&self) {
+        if let Some(error) = &self.fault {
+            tracing::warn!(route = self.call.route.operation, items = self.count, %error, "items of a request failed");
+        }
     }
 }
 
@@ -212,4 +279,20 @@ fn secure(headers: &mut HeaderMap, request_id: HeaderValue) {
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(REQUEST_ID, request_id);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_tells_a_caller_no_path_of_the_servers_machine() {
+        let full = Refusal::new(ReasonCode::StoreFull).with("path", "data").with("why", "No space left on device");
+        let damaged = Refusal::new(ReasonCode::StoreDamaged).with("place", "data").with("why", "/var/data is empty");
+        let request = Refusal::new(ReasonCode::RequestInvalid).with("field", "a/b");
+        for (refusal, left) in [(full, vec!["why"]), (damaged, vec![]), (request, vec!["field"])] {
+            let detail = detail(&refusal.into(), Language::En);
+            assert_eq!(detail.context.keys().collect::<Vec<_>>(), left, "{}", detail.reason_code);
+        }
+    }
 }

@@ -1,24 +1,21 @@
-//! A request as its handler sees it: admitted, with its namespace read and its caller known. Bodies are read here, whole,
-//! within their limit and their time.
+//! A request as its handler sees it: admitted, with its namespace read and its caller known.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
 
 use axum::http::{HeaderValue, Uri};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use ekiden::{Queue, TaskRef};
 use ekiden_core::id::{Namespace, TaskId};
 use ekiden_core::reason::{Language, ReasonCode, Refusal};
 use ekiden_wire::Glance;
-use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
 use crate::access::Caller;
+use crate::body::{self, Terms};
+use crate::budget::Share;
 use crate::finish::{Finish, Work, words};
-use crate::hush::hushed;
+use crate::limits;
 use crate::query::{Query, wrong};
 use crate::route::Route;
 use crate::router::Params;
@@ -43,6 +40,8 @@ pub(crate) struct Call {
     pub(crate) namespace: Option<Namespace>,
     /// Nobody else has it; the lock only lets the rest be shared while something is awaited.
     pub(crate) body: Mutex<Incoming>,
+    /// What the body takes of the budget that all bodies share.
+    pub(crate) share: Share,
 }
 
 impl Call {
@@ -75,6 +74,19 @@ impl Call {
     /// What stands behind the question mark.
     pub(crate) fn query(&self) -> Result<Query<'_>, Refusal> {
         Query::parse(self.uri.query(), self.route.query)
+    }
+
+    /// Waits until an answer of so many bytes may be made.
+    pub(crate) async fn room_for_answer(&self, bytes: usize) -> Result<Share, Refusal> {
+        self.shared.answers.wait(&self.caller, bytes, limits::ANSWER_WAITS).await
+    }
+
+    /// Counts an answer of so many bytes before what it tells is carried out. A small one counts for nothing.
+    pub(crate) fn count_answer(&self, share: &mut Share, bytes: usize) -> Result<(), Refusal> {
+        if bytes <= limits::ANSWER_FREE_BYTES {
+            return Ok(());
+        }
+        self.shared.answers.grow(share, &self.caller, bytes)
     }
 
     /// Does something to its end, also if the caller goes away meanwhile.
@@ -117,61 +129,19 @@ impl Call {
 
     /// The body, whole.
     pub(crate) async fn bytes(&mut self) -> Result<Bytes, Refusal> {
-        let within = self.shared.options.body_within;
+        let Shared { options, bodies, .. } = &*self.shared;
         let limit = self.route.body_bytes_max();
         let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut read = pin!(whole(body, limit));
-        // Most bodies are there with their headers, and need no timer.
-        let at_once = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await;
-        match at_once {
-            Poll::Ready(read) => read,
-            Poll::Pending => {
-                let read = tokio::time::timeout(within, read).await;
-                read.unwrap_or_else(|_| Err(Refusal::new(ReasonCode::RequestTimeout)))
-            }
-        }
+        let (caller, share) = (&self.caller, &mut self.share);
+        let read = body::read(body, Terms { limit, pace: options.pace, budget: bodies, caller, share }).await;
+        // A body takes as long as its sender likes, and its sender's right may have ended meanwhile.
+        self.shared.tokens.has_ended(&self.caller).map_or(read, Err)
     }
-}
 
-/// A body, within its limit.
-async fn whole(body: &mut Incoming, limit: usize) -> Result<Bytes, Refusal> {
-    let too_large = || Refusal::new(ReasonCode::BodyTooLarge).with("limit", limit);
-    if body.size_hint().lower() > limit as u64 {
-        return Err(too_large());
+    /// Gives back what the body took of the server's budget, but for what is kept of a claim while it waits.
+    pub(crate) fn keep_claim_of_body(&mut self) {
+        self.share.shrink(limits::CLAIM_NAMES_BYTES);
     }
-    // Most bodies come in one piece, which is then used where it is.
-    let mut whole = Bytes::new();
-    let mut pieces = BytesMut::new();
-    while let Some(frame) = frame(body).await {
-        let frame = frame.map_err(|_| wrong("body", "it broke off, or is not what its headers say"))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if whole.len() + pieces.len() + data.len() > limit {
-            return Err(too_large());
-        }
-        if whole.is_empty() && pieces.is_empty() {
-            whole = data;
-        } else {
-            pieces.extend_from_slice(&std::mem::take(&mut whole));
-            pieces.extend_from_slice(&data);
-        }
-    }
-    Ok(if pieces.is_empty() { whole } else { pieces.freeze() })
-}
-
-/// The next part of a body. Taking it wakes the connection to send more, which is this very task: where there is no more, it
-/// is spared that.
-async fn frame(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
-    poll_fn(|context| {
-        if body.is_end_stream() {
-            return Poll::Ready(None);
-        }
-        let (polled, has_woken) = hushed(|| Pin::new(&mut *body).poll_frame(context));
-        if has_woken && !body.is_end_stream() {
-            context.waker().wake_by_ref();
-        }
-        polled
-    })
-    .await
 }
 
 /// JSON that came in a body, of a shape that nearly everybody writes in the same way.
@@ -179,8 +149,15 @@ pub(crate) fn glance<T: Glance + DeserializeOwned>(bytes: &[u8]) -> Result<T, Re
     std::str::from_utf8(bytes).ok().and_then(T::glance).map_or_else(|| parse(bytes), Ok)
 }
 
+/// Refuses an array, whose items serde would take for the fields of an object in their order. Every body is an object.
+fn must_be_object(bytes: &[u8]) -> Result<(), Refusal> {
+    let is_array = bytes.trim_ascii_start().first() == Some(&b'[');
+    if is_array { Err(wrong(".", "an array where an object is expected")) } else { Ok(()) }
+}
+
 /// JSON that came in a body. Only what is wrong is read a second time, to say where.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    must_be_object(bytes)?;
     serde_json::from_slice(bytes).or_else(|_| {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         let value: T = serde_path_to_error::deserialize(&mut deserializer)

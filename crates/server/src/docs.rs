@@ -1,6 +1,7 @@
 //! The API as a page: plain, made of the route table, without anything from outside and without a script.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use ekiden_core::reason::Language;
 
@@ -15,8 +16,17 @@ pub(crate) const POLICY: &str =
 /// How the page looks.
 pub(crate) const STYLE: &str = include_str!("docs.css");
 
-/// The page.
-pub(crate) fn page(language: Language) -> String {
+/// The page, which is the same for all who read it.
+pub(crate) fn page(language: Language) -> &'static str {
+    static EN: LazyLock<String> = LazyLock::new(|| made(Language::En));
+    static JA: LazyLock<String> = LazyLock::new(|| made(Language::Ja));
+    match language {
+        Language::En => &EN,
+        Language::Ja => &JA,
+    }
+}
+
+fn made(language: Language) -> String {
     let (lang, lead, headings) = match language {
         Language::En => {
             ("en", "Everything that this server answers. The same for programs: ", ["Route", "Scope", "Takes", "Gives"])

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 
 use crate::access::{Caller, Scope};
 use crate::answer::{self, Answer, Outgoing};
+use crate::budget::Share;
 use crate::call::Call;
 use crate::finish::{Finish, words};
 use crate::guard::Guard;
@@ -80,12 +81,15 @@ impl Front {
         let mut arrival = Arrival {
             caller: Caller::Unknown,
             language: language::of(said.language),
-            request_id: request_id(self.shared.ids.number()),
+            request_id: request_id(self.shared.ids.request()),
             begun: self.shared.clock.monotonic(),
         };
         let is_head = method == Method::HEAD;
         let mut answer = match self.admit(&uri, &said, arrival.begun) {
             Ok(caller) => {
+                if !matches!(caller, Caller::Unknown) {
+                    answering.is_of_known_caller(caller.token());
+                }
                 arrival.caller = caller;
                 match self.find(&method, uri.path(), trodden, &arrival) {
                     Ok(way) => {
@@ -93,7 +97,7 @@ impl Front {
                         let call = self.call(way, (method, uri, body), &said, &arrival, trodden);
                         serve(&row, call, &arrival, &self.shared).await
                     }
-                    Err(lost) => lost,
+                    Err(lost) => *lost,
                 }
             }
             Err(refusal) => self.refuse(&arrival, refusal, "refused"),
@@ -121,16 +125,17 @@ impl Front {
     }
 
     /// The row that a request belongs to, or the answer to one that belongs nowhere.
-    fn find(&self, method: &Method, path: &str, trodden: &Trodden, arrival: &Arrival) -> Result<Way, Answer> {
+    fn find(&self, method: &Method, path: &str, trodden: &Trodden, arrival: &Arrival) -> Result<Way, Box<Answer>> {
         if let Some((row, namespace)) = trodden.find(method, path) {
             return Ok(Way { row, params: Params::new(), namespace: Some(namespace) });
         }
         match self.router.find(method, path) {
             Found::Row(row, params) => Ok(Way { row: row.clone(), params, namespace: None }),
-            Found::Garbled => Err(self.refuse(arrival, wrong("path", "it is not text in UTF-8"), "none")),
-            Found::Nothing => Err(self.lost(arrival, ReasonCode::RouteNotFound)),
+            Found::Garbled => Err(Box::new(self.refuse(arrival, wrong("path", "it is not text in UTF-8"), "none"))),
+            Found::Nothing => Err(Box::new(self.lost(arrival, ReasonCode::RouteNotFound))),
             Found::OtherMethods(allow) => {
-                Err(self.lost(arrival, ReasonCode::MethodNotAllowed).with(header::ALLOW, allow.clone()))
+                let lost = self.lost(arrival, ReasonCode::MethodNotAllowed);
+                Err(Box::new(lost.with(header::ALLOW, allow.clone())))
             }
         }
     }
@@ -170,6 +175,7 @@ impl Front {
             params,
             namespace,
             body: Mutex::new(body),
+            share: Share::default(),
         };
         admit(&mut call, &row)?;
         if let Some(namespace) = call.namespace.as_ref().filter(|_| !is_known) {
@@ -222,7 +228,15 @@ async fn carry_out(call: Call, arrival: &Arrival) -> Answer {
         Runs::WhileHeard => Finish::while_heard(work),
     };
     let error = match work.await {
-        Ok(Ok(answer)) => return answer,
+        // What everybody is told is there once, however many read it.
+        Ok(Ok(answer)) if route.scope == Scope::Open => return answer,
+        Ok(Ok(answer)) => match answer.counted(&shared.answers, &arrival.caller) {
+            Ok(answer) => return answer,
+            // What it changed stays changed. With the same ids the caller may ask for the answer again. Only a claim for large
+            // tasks comes here: other answers are counted before anything is changed.
+            Err(refusal) if route.method != Method::GET => Error::from(refusal).in_doubt(),
+            Err(refusal) => refusal.into(),
+        },
         Ok(Err(error)) => error,
         Err(panic) => {
             tracing::error!(

@@ -3,9 +3,13 @@
 
 mod accept;
 mod access;
+mod agenda;
 mod answer;
 mod api;
+mod body;
+mod budget;
 mod call;
+mod connections;
 mod docs;
 mod events;
 mod finish;
@@ -15,7 +19,6 @@ mod hush;
 mod language;
 pub mod limits;
 mod metrics;
-mod namespaces;
 mod openapi;
 mod overview;
 mod query;

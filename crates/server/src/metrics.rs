@@ -123,26 +123,33 @@ impl Metrics {
     /// Everything, as text. `counts` has the tasks of some namespaces by state.
     pub(crate) fn text(&self, events: &Events, counts: &[(String, &'static str, u64)]) -> String {
         let mut text = String::with_capacity(16 * 1024);
-        let mut end = "# EOF\n";
         if encode(&mut text, &self.registry).is_err() {
             return String::new();
         }
-        if let Some(without) = text.strip_suffix(end) {
+        if let Some(without) = text.strip_suffix(END) {
             text.truncate(without.len());
-        } else {
-            end = "";
         }
         text.push_str("# HELP ekiden_task_changes Changes of tasks by event.\n# TYPE ekiden_task_changes counter\n");
         for (event, count) in EventName::ALL.iter().zip(events.counts()) {
             // Writing to text cannot fail.
             let _ = writeln!(text, "ekiden_task_changes_total{{event=\"{}\"}} {count}", event.as_str());
         }
-        text.push_str("# HELP ekiden_tasks Tasks by namespace and state.\n# TYPE ekiden_tasks gauge\n");
-        for (namespace, state, count) in counts {
-            let namespace = namespace.replace('\\', "\\\\").replace('"', "\\\"");
-            let _ = writeln!(text, "ekiden_tasks{{namespace=\"{namespace}\",state=\"{state}\"}} {count}");
-        }
-        text.push_str(end);
+        text.push_str(&tasks_text(counts));
         text
     }
+}
+
+/// The last line.
+const END: &str = "# EOF\n";
+
+/// Only the tasks of some namespaces by state, as text.
+pub(crate) fn tasks_text(counts: &[(String, &'static str, u64)]) -> String {
+    let mut text = "# HELP ekiden_tasks Tasks by namespace and state.\n# TYPE ekiden_tasks gauge\n".to_owned();
+    for (namespace, state, count) in counts {
+        let namespace = namespace.replace('\\', "\\\\").replace('"', "\\\"");
+        // Writing to text cannot fail.
+        let _ = writeln!(text, "ekiden_tasks{{namespace=\"{namespace}\",state=\"{state}\"}} {count}");
+    }
+    text.push_str(END);
+    text
 }

@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 
 use axum::http::Method;
+use ekiden_core::limits::ID_BYTES_MAX;
+use ekiden_core::task::Phase;
 use ekiden_wire::ErrorBody;
 use utoipa::openapi::path::{HttpMethod, Operation, OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
@@ -14,7 +16,7 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema as _, ToSchema as _};
 
 use crate::access::Scope;
-use crate::route::{Gives, Parameter, Route, Shape, Takes};
+use crate::route::{Gives, Parameter, Route, Shape, Takes, Values};
 use crate::routes;
 
 const TOKEN: &str = "token";
@@ -45,7 +47,9 @@ fn build() -> utoipa::openapi::OpenApi {
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
     components.add_security_scheme(TOKEN, SecurityScheme::Http(bearer));
     let about = "Tasks that must not be lost, run twice or hang. Moments are text in UTC, durations are numbers whose \
-                 names end in `_ms`. Every refusal has the shape of ErrorBody; compare its `reason_code`. Tokens are \
+                 names end in `_ms`. A field that may be `null` is left out by it; only in a `payload` and a `result`, which \
+                 are any JSON, `null` is a value. Lengths of names and texts are given in characters and counted in bytes \
+                 of UTF-8. Every refusal has the shape of ErrorBody; compare its `reason_code`. Tokens are \
                  needed only where the server has any.";
     let info = InfoBuilder::new().title("Ekiden").version(env!("CARGO_PKG_VERSION")).description(Some(about)).build();
     OpenApiBuilder::new().info(info).paths(paths).components(Some(components)).build()
@@ -138,8 +142,21 @@ fn octets() -> RefOr<Schema> {
 }
 
 fn query_parameter(parameter: &Parameter) -> utoipa::openapi::path::Parameter {
-    let kind = if parameter.number { Type::Integer } else { Type::String };
-    let schema: RefOr<Schema> = ObjectBuilder::new().schema_type(kind).into();
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    let schema = match parameter.values {
+        Values::Text { chars_max } => text().max_length(Some(chars_max)),
+        // An empty one is as if it were left out.
+        Values::Id => text().max_length(Some(ID_BYTES_MAX)),
+        Values::Words(words) => text().enum_values(Some(words.iter().copied())),
+        Values::States => text().enum_values(Some(Phase::ALL.iter().map(|phase| phase.as_str()))),
+        Values::Flag => ObjectBuilder::new().schema_type(Type::Boolean),
+        Values::Number { min, max } => {
+            let number =
+                ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(utoipa::Number::UInt(min as usize)));
+            number.maximum((max < u64::MAX).then_some(utoipa::Number::UInt(max as usize)))
+        }
+    };
+    let schema: RefOr<Schema> = schema.into();
     let schema = if parameter.repeats { ArrayBuilder::new().items(schema).into() } else { schema };
     ParameterBuilder::new()
         .name(parameter.name)

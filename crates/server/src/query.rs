@@ -8,7 +8,7 @@ use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::task::Phase;
 
 use crate::limits;
-use crate::route::Parameter;
+use crate::route::{Parameter, Values};
 
 /// The decoded pairs of a query.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 impl<'a> Query<'a> {
     /// Reads a query; a name that the route does not know, or that stands there twice, is told.
     pub(crate) fn parse(text: Option<&'a str>, known: &[Parameter]) -> Result<Self, Refusal> {
-        let Some(text) = text else { return Ok(Self::default()) };
+        let text = text.unwrap_or_default();
         let mut pairs: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::new();
         for (name, value) in form_urlencoded::parse(text.as_bytes()) {
             let Some(parameter) = known.iter().find(|parameter| parameter.name == name) else {
@@ -26,9 +26,16 @@ impl<'a> Query<'a> {
             if !parameter.repeats && pairs.iter().any(|(other, _)| *other == name) {
                 return Err(wrong(&name, "it stands there twice"));
             }
+            if !value.is_empty() {
+                check(parameter, &value)?;
+            }
             pairs.push((name, value));
         }
-        Ok(Self(pairs))
+        let is_said = |wanted: &str| pairs.iter().any(|(name, value)| name == wanted && !value.is_empty());
+        match known.iter().find(|parameter| parameter.needed && !is_said(parameter.name)) {
+            Some(missing) => Err(wrong(missing.name, "missing")),
+            None => Ok(Self(pairs)),
+        }
     }
 
     /// The text of this name; an empty one is none.
@@ -49,17 +56,37 @@ impl<'a> Query<'a> {
     }
 
     /// Whether this name stands for yes.
-    pub(crate) fn flag(&self, name: &str) -> Result<bool, Refusal> {
-        match self.text(name) {
-            None | Some("false") => Ok(false),
-            Some("true") => Ok(true),
-            Some(_) => Err(wrong(name, "neither true nor false")),
-        }
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.text(name) == Some("true")
     }
 
     /// The id of this name.
     pub(crate) fn id<I: TryFrom<String, Error = Refusal>>(&self, name: &str) -> Result<Option<I>, Refusal> {
         self.text(name).map(|text| I::try_from(text.to_owned())).transpose()
+    }
+}
+
+/// Refuses what the description of a route does not allow.
+fn check(parameter: &Parameter, value: &str) -> Result<(), Refusal> {
+    let name = parameter.name;
+    match parameter.values {
+        Values::Text { chars_max } if value.chars().count() > chars_max => {
+            Err(wrong(name, "too long").with("limit", chars_max))
+        }
+        Values::Number { min, max } => {
+            let number: u64 = value.parse().map_err(|_| wrong(name, "not a number, or too large"))?;
+            if (min..=max).contains(&number) {
+                return Ok(());
+            }
+            let refusal = Refusal::new(ReasonCode::QueryInvalid).with("field", name).with("value", number);
+            Err(refusal.with("min", min).with("max", max))
+        }
+        Values::Flag if !matches!(value, "true" | "false") => Err(wrong(name, "neither true nor false")),
+        Values::Words(words) if !words.contains(&value) => {
+            Err(wrong(name, "there is no such word").with("words", words.join(", ")))
+        }
+        // Ids and states are checked where they are made.
+        Values::Text { .. } | Values::Id | Values::Words(_) | Values::States | Values::Flag => Ok(()),
     }
 }
 

@@ -43,12 +43,37 @@ pub struct Parameter {
     pub name: &'static str,
     /// What it means.
     pub what: &'static str,
+    /// What may be said. The description and the check of a request are both made of it.
+    pub values: Values,
     /// Whether it may stand there more than once.
     pub repeats: bool,
-    /// Whether it is a number.
-    pub number: bool,
     /// Whether it has to be said.
     pub needed: bool,
+}
+
+/// What may stand behind a name of a query.
+#[derive(Clone, Copy, Debug)]
+pub enum Values {
+    /// A text of so many characters.
+    Text {
+        /// The longest.
+        chars_max: usize,
+    },
+    /// The name of something.
+    Id,
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// One of the states of a task, or several with commas between them.
+    States,
+    /// A whole number.
+    Number {
+        /// The smallest.
+        min: u64,
+        /// The largest.
+        max: u64,
+    },
+    /// `true` or `false`.
+    Flag,
 }
 
 /// What a body holds.
@@ -164,16 +189,32 @@ impl Route {
 }
 
 impl Parameter {
-    pub(crate) const fn text(name: &'static str, what: &'static str) -> Self {
-        Self { name, what, repeats: false, number: false, needed: false }
+    const fn new(name: &'static str, what: &'static str, values: Values) -> Self {
+        Self { name, what, values, repeats: false, needed: false }
     }
 
-    pub(crate) const fn number(name: &'static str, what: &'static str) -> Self {
-        Self { name, what, repeats: false, number: true, needed: false }
+    pub(crate) const fn text(name: &'static str, what: &'static str, chars_max: usize) -> Self {
+        Self::new(name, what, Values::Text { chars_max })
     }
 
-    pub(crate) const fn list(name: &'static str, what: &'static str) -> Self {
-        Self { name, what, repeats: true, number: false, needed: false }
+    pub(crate) const fn id(name: &'static str, what: &'static str) -> Self {
+        Self::new(name, what, Values::Id)
+    }
+
+    pub(crate) const fn words(name: &'static str, what: &'static str, words: &'static [&'static str]) -> Self {
+        Self::new(name, what, Values::Words(words))
+    }
+
+    pub(crate) const fn number(name: &'static str, what: &'static str, min: u64, max: u64) -> Self {
+        Self::new(name, what, Values::Number { min, max })
+    }
+
+    pub(crate) const fn flag(name: &'static str, what: &'static str) -> Self {
+        Self::new(name, what, Values::Flag)
+    }
+
+    pub(crate) const fn states(name: &'static str, what: &'static str) -> Self {
+        Self { repeats: true, ..Self::new(name, what, Values::States) }
     }
 
     pub(crate) const fn needed(self) -> Self {

@@ -4,11 +4,15 @@
 use std::sync::LazyLock;
 
 use axum::http::Method;
+use ekiden_core::limits::PAGE_ITEMS_MAX;
 use ekiden_wire as wire;
 
 use crate::access::Scope::{Admin, Open, Read, Run};
 use crate::api::{claims, commands, health, logs, overview, pools, runners, schedules, streams, sweeps, tasks};
-use crate::limits::{BATCH_BODY_BYTES_MAX, LOG_BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX, TASK_BODY_BYTES_MAX};
+use crate::limits::{
+    BATCH_BODY_BYTES_MAX, CURSOR_CHARS_MAX, FILTER_TEXT_CHARS_MAX, LOG_BODY_BYTES_MAX, SMALL_BODY_BYTES_MAX,
+    TASK_BODY_BYTES_MAX,
+};
 use crate::route::{Parameter, Route};
 
 const GET: Method = Method::GET;
@@ -16,8 +20,9 @@ const POST: Method = Method::POST;
 const PUT: Method = Method::PUT;
 const DELETE: Method = Method::DELETE;
 
-const CURSOR: Parameter = Parameter::text("cursor", "where to go on; the cursor of the page before");
-const LIMIT: Parameter = Parameter::number("limit", "how many at most; 100 if nothing is said, never more than 1,000");
+const CURSOR: Parameter = Parameter::text("cursor", "where to go on; the cursor of the page before", CURSOR_CHARS_MAX);
+const LIMIT: Parameter =
+    Parameter::number("limit", "how many at most; 100 if nothing is said", 1, PAGE_ITEMS_MAX as u64);
 
 /// Every route.
 pub fn all() -> &'static [Route] {
@@ -46,14 +51,14 @@ macro_rules! route {
 fn about() -> Vec<Route> {
     vec![
         route!(GET, "/", Read, "overview", "The server at a glance, as a page", overview::page)
-            .asks(const { &[Parameter::text("namespace", "the namespace that is shown")] })
+            .asks(const { &[Parameter::id("namespace", "the namespace that is shown")] })
             .gives_other("text/html"),
         route!(GET, "/style.css", Open, "overviewStyle", "How that page looks", overview::style)
             .gives_other("text/css"),
         route!(GET, "/health", Open, "health", "Whether the server is alive", health::health).gives_other("text/plain"),
         route!(GET, "/ready", Open, "ready", "Whether the server can carry requests out", health::ready)
             .gives_other("text/plain"),
-        route!(GET, "/metrics", Read, "metrics", "What the server counts, for Prometheus", health::metrics)
+        route!(GET, "/metrics", Read, "metrics", "What the server counts, for Prometheus", health::counted)
             .gives_other("application/openmetrics-text"),
         route!(GET, "/openapi.json", Open, "openapi", "This description", health::description)
             .gives_other("application/json"),
@@ -68,21 +73,21 @@ fn about() -> Vec<Route> {
             "The namespaces that have anything",
             pools::namespaces
         )
-        .asks(const { &[Parameter::text("after", "only names behind this one"), LIMIT] })
+        .asks(const { &[Parameter::id("after", "only names behind this one"), LIMIT] })
         .gives::<wire::NamespacePage>(),
     ]
 }
 
 fn of_tasks() -> Vec<Route> {
     const FILTER: &[Parameter] = &[
-        Parameter::list("state", "only tasks in one of these states, separated by commas or repeated"),
-        Parameter::text("pool", "only tasks of this pool"),
-        Parameter::text("task_type", "only tasks of this type"),
-        Parameter::text("group", "only tasks of this group"),
-        Parameter::text("session", "only tasks of this session"),
-        Parameter::text("held_by", "only tasks with an attempt that this runner has not ended"),
-        Parameter::text("text", "only tasks with this text in id, title, error or payload"),
-        Parameter::text("order", "newest (the default) or oldest first"),
+        Parameter::states("state", "only tasks in one of these states, separated by commas or repeated"),
+        Parameter::id("pool", "only tasks of this pool"),
+        Parameter::id("task_type", "only tasks of this type"),
+        Parameter::id("group", "only tasks of this group"),
+        Parameter::id("session", "only tasks of this session"),
+        Parameter::id("held_by", "only tasks with an attempt that this runner has not ended"),
+        Parameter::text("text", "only tasks with this text in id, title, error or payload", FILTER_TEXT_CHARS_MAX),
+        Parameter::words("order", "which come first; the newest if nothing is said", &["newest", "oldest"]),
         CURSOR,
         LIMIT,
     ];
@@ -99,7 +104,7 @@ fn of_tasks() -> Vec<Route> {
             .asks(FILTER)
             .gives::<wire::TaskPage>(),
         route!(GET, ns!("counts"), Read, "countTasks", "How many tasks are in each state", tasks::counts)
-            .asks(const { &[Parameter::text("pool", "only tasks of this pool")] })
+            .asks(const { &[Parameter::id("pool", "only tasks of this pool")] })
             .gives::<wire::Counts>(),
     ]
 }
@@ -149,13 +154,13 @@ fn of_one_task() -> Vec<Route> {
 
 fn of_logs() -> Vec<Route> {
     const READ: &[Parameter] = &[
-        Parameter::number("offset", "where to begin; the beginning if nothing is said"),
-        Parameter::number("limit", "how many bytes at most; never more than 1 MiB"),
-        Parameter::text("follow", "true to read on until the attempt has ended"),
+        Parameter::number("offset", "where to begin; the beginning if nothing is said", 0, u64::MAX),
+        Parameter::number("limit", "how many bytes at most; an answer never has more than 1 MiB", 1, u64::MAX),
+        Parameter::flag("follow", "true to read on until the attempt has ended"),
     ];
     const WRITE: &[Parameter] = &[
-        Parameter::number("offset", "where the log ends, as far as the writer knows").needed(),
-        Parameter::number("token", "the fencing token of the attempt").needed(),
+        Parameter::number("offset", "where the log ends, as far as the writer knows", 0, u64::MAX).needed(),
+        Parameter::number("token", "the fencing token of the attempt", 0, u64::MAX).needed(),
     ];
     vec![
         route!(
@@ -278,7 +283,15 @@ fn of_many() -> Vec<Route> {
 fn of_streams() -> Vec<Route> {
     vec![
         route!(GET, ns!("events"), Read, "streamEvents", "The changes of tasks, as they happen", streams::events)
-            .asks(const { &[Parameter::text("cursor", "tells from there on; as the header Last-Event-ID does")] })
+            .asks(
+                const {
+                    &[Parameter::text(
+                        "cursor",
+                        "tells from there on; as the header Last-Event-ID does",
+                        CURSOR_CHARS_MAX,
+                    )]
+                },
+            )
             .gives_other("text/event-stream"),
         route!(GET, ns!("hints"), Run, "streamHints", "Wake-ups for runners elsewhere", streams::hints)
             .gives_other("text/event-stream"),

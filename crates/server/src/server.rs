@@ -7,17 +7,18 @@ use std::time::Duration;
 use ekiden::store::{Clock, Entropy, SystemClock};
 use ekiden::{Chime, Logs, Queue};
 use ekiden_core::reason::{ReasonCode, Refusal};
+use socket2::SockRef;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::accept::accept;
+use crate::budget::{Budget, Of};
 use crate::events::Events;
 use crate::front::Front;
 use crate::guard::Guard;
+use crate::limits;
 use crate::metrics::Metrics;
-use crate::namespaces::Namespaces;
 use crate::room::Rooms;
 use crate::routes;
 use crate::shared::{Ids, Options, Shared};
@@ -44,6 +45,7 @@ pub struct ServerBuilder {
     logs: Option<Arc<dyn Logs>>,
     upkeep: Upkeep,
     options: Options,
+    allows_anonymous_admin: bool,
 }
 
 /// A server that listens. [`Self::serve`] answers.
@@ -68,6 +70,7 @@ impl Server {
             logs: None,
             upkeep: Upkeep::default(),
             options: Options::default(),
+            allows_anonymous_admin: false,
         }
     }
 
@@ -95,6 +98,7 @@ impl Server {
         tokio::select! {
             () = &mut accepting => {}
             () = shutdown => {}
+            () = shared.tokens.watch() => {}
         }
         shared.stop.cancel();
         let finish = async {
@@ -113,14 +117,14 @@ impl Server {
 }
 
 impl ServerBuilder {
-    /// Another clock than the machine's: the one that the queue goes by.
+    /// The clock that the queue goes by, `Ekiden::clock`. Without, the machine's, which may be set back while the queue's is not.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Ids that a seed repeats.
+    /// Ids that a seed repeats, for tests: one published number of such a stream gives all its ids.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.entropy = Entropy::from_seed(seed);
@@ -141,7 +145,16 @@ impl ServerBuilder {
         self
     }
 
-    /// A further name that the server answers for, as behind a proxy.
+    /// Makes every caller an admin as long as there is no token, also where other machines reach the server. Without this
+    /// such a server is refused.
+    #[must_use]
+    pub fn allow_anonymous_admin(mut self) -> Self {
+        self.allows_anonymous_admin = true;
+        self
+    }
+
+    /// A further name that the server answers for, as behind a proxy. A proxy brings callers from elsewhere, so the server
+    /// then needs tokens.
     #[must_use]
     pub fn host(mut self, name: impl Into<String>) -> Self {
         self.options.hosts.push(name.into());
@@ -158,21 +171,49 @@ impl ServerBuilder {
     /// How long a connection may rest between two requests, or before the first.
     #[must_use]
     pub fn rests_for(mut self, limit: Duration) -> Self {
-        self.options.rests_for = limit;
+        self.options.patience.rests_for = limit;
         self
     }
 
     /// How long the headers of a request may take, once they have begun.
     #[must_use]
     pub fn headers_within(mut self, limit: Duration) -> Self {
-        self.options.headers_within = limit;
+        self.options.patience.headers_within = limit;
+        self
+    }
+
+    /// How long a client may take nothing of an answer that is sent to it.
+    #[must_use]
+    pub fn write_within(mut self, limit: Duration) -> Self {
+        self.options.patience.write_within = limit;
         self
     }
 
     /// How long a body may take.
     #[must_use]
     pub fn body_within(mut self, limit: Duration) -> Self {
-        self.options.body_within = limit;
+        self.options.pace.within = limit;
+        self
+    }
+
+    /// How long each part of a large body may take.
+    #[must_use]
+    pub fn body_step_within(mut self, limit: Duration) -> Self {
+        self.options.pace.step_within = limit;
+        self
+    }
+
+    /// How many bytes the bodies of all requests may have that are not carried out yet.
+    #[must_use]
+    pub fn bodies_bytes_max(mut self, limit: usize) -> Self {
+        self.options.bodies_bytes_max = limit;
+        self
+    }
+
+    /// How many bytes the answers to all requests may have that their clients have not taken.
+    #[must_use]
+    pub fn answers_bytes_max(mut self, limit: usize) -> Self {
+        self.options.answers_bytes_max = limit;
         self
     }
 
@@ -209,10 +250,13 @@ impl ServerBuilder {
     pub fn listen(self, listener: TcpListener) -> Result<Server, Refusal> {
         let failed = |error: std::io::Error| Refusal::new(ReasonCode::AddressTaken).with("why", error);
         let bound = listener.local_addr().map_err(failed)?;
+        // Connections inherit it.
+        SockRef::from(&listener).set_send_buffer_size(limits::SEND_BUFFER_BYTES).map_err(failed)?;
         self.check(bound)?;
-        let Self { queue, events, clock, entropy, tokens, logs, upkeep, options } = self;
+        let Self { queue, events, clock, entropy, tokens, logs, upkeep, options, allows_anonymous_admin } = self;
         let owner_token = draw()?;
         let guard = Guard::new(bound, &options.hosts);
+        let tokens = Desk::new(tokens, is_reachable(bound, &options)).with_owner(&owner_token);
         let shared = Arc::new(Shared {
             queue,
             ids: Ids::new(clock.clone(), entropy),
@@ -220,11 +264,12 @@ impl ServerBuilder {
             events,
             logs,
             logged: Chime::default(),
-            tokens: Desk::new(tokens, !bound.ip().is_loopback()).with_owner(&owner_token),
+            tokens: if allows_anonymous_admin { tokens.with_anonymous_admin() } else { tokens },
             metrics: Metrics::new(),
             rooms: Rooms::default(),
-            namespaces: Namespaces::default(),
-            streams: Arc::new(Semaphore::new(options.streams_max)),
+            streams: Budget::new(Of::Streams, options.streams_max),
+            bodies: Budget::new(Of::Bodies, options.bodies_bytes_max),
+            answers: Budget::new(Of::Answers, options.answers_bytes_max),
             stop: CancellationToken::new(),
             rest: TaskTracker::new(),
             options,
@@ -233,11 +278,24 @@ impl ServerBuilder {
         Ok(Server { listener, bound, front, shared, upkeep, owner_token })
     }
 
-    /// An address that others can reach needs tokens.
+    /// A server that others can reach, or that had tokens, needs one now: without any, every caller is an admin.
     fn check(&self, address: SocketAddr) -> Result<(), Refusal> {
-        let safe = address.ip().is_loopback() || Desk::new(self.tokens.clone(), true).has_any()?;
-        if safe { Ok(()) } else { Err(Refusal::new(ReasonCode::BindUnsafe).with("address", address)) }
+        let tokens = self.tokens.as_ref().map_or(Ok(None), Tokens::find)?;
+        let why = match &tokens {
+            Some(tokens) if !tokens.is_empty() => return Ok(()),
+            _ if self.allows_anonymous_admin => return Ok(()),
+            Some(_) => "every token was revoked",
+            None if !address.ip().is_loopback() => "other machines reach this address",
+            None if !self.options.hosts.is_empty() => "it answers for further host names, as behind a proxy",
+            None => return Ok(()),
+        };
+        Err(Refusal::new(ReasonCode::BindUnsafe).with("address", address).with("why", why))
     }
+}
+
+/// Whether callers may come from other machines.
+fn is_reachable(bound: SocketAddr, options: &Options) -> bool {
+    !bound.ip().is_loopback() || !options.hosts.is_empty()
 }
 
 impl std::fmt::Debug for Server {

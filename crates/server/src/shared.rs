@@ -7,16 +7,18 @@ use ekiden::store::{Clock, Entropy, Spring};
 use ekiden::{Chime, Logs, Queue};
 use ekiden_core::id::{OpId, TaskId};
 use ekiden_core::reason::{ReasonCode, Refusal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::access::Caller;
+use crate::body::Pace;
+use crate::budget::{Budget, Share};
 use crate::events::Events;
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::namespaces::Namespaces;
 use crate::room::Rooms;
 use crate::token::Desk;
+use crate::watched::Patience;
 
 /// What all requests of a server share.
 pub(crate) struct Shared {
@@ -31,8 +33,12 @@ pub(crate) struct Shared {
     pub(crate) tokens: Desk,
     pub(crate) metrics: Metrics,
     pub(crate) rooms: Rooms,
-    pub(crate) namespaces: Namespaces,
-    pub(crate) streams: Arc<Semaphore>,
+    /// Places for streams.
+    pub(crate) streams: Budget,
+    /// What bodies hold that are not carried out yet.
+    pub(crate) bodies: Budget,
+    /// What answers hold that are not sent yet.
+    pub(crate) answers: Budget,
     /// Rings out when the server is to end: streams and waiting claims do so at once.
     pub(crate) stop: CancellationToken,
     /// What goes on although nobody waits for it.
@@ -43,21 +49,27 @@ pub(crate) struct Shared {
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) hosts: Vec<String>,
-    pub(crate) headers_within: Duration,
-    pub(crate) rests_for: Duration,
-    pub(crate) body_within: Duration,
+    pub(crate) patience: Patience,
+    pub(crate) pace: Pace,
     pub(crate) finish_within: Duration,
     pub(crate) connections_max: usize,
     pub(crate) streams_max: usize,
+    pub(crate) bodies_bytes_max: usize,
+    pub(crate) answers_bytes_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             hosts: Vec::new(),
-            headers_within: limits::HEADERS_WITHIN,
-            rests_for: limits::RESTS_FOR,
-            body_within: limits::BODY_WITHIN,
+            patience: Patience {
+                headers_within: limits::HEADERS_WITHIN,
+                write_within: limits::WRITE_WITHIN,
+                rests_for: limits::RESTS_FOR,
+            },
+            pace: Pace { within: limits::BODY_WITHIN, step_within: limits::BODY_STEP_WITHIN },
+            bodies_bytes_max: limits::BODIES_BYTES_MAX,
+            answers_bytes_max: limits::ANSWERS_BYTES_MAX,
             finish_within: limits::FINISH_WITHIN,
             connections_max: limits::CONNECTIONS_MAX,
             streams_max: limits::STREAMS_MAX,
@@ -67,12 +79,13 @@ impl Default for Options {
 
 impl Shared {
     /// A place for one more stream.
-    pub(crate) fn stream(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+    pub(crate) fn stream(&self, caller: &Caller) -> Result<Share, Refusal> {
         if self.stop.is_cancelled() {
             return Err(Refusal::new(ReasonCode::ServerStopping));
         }
-        let busy = |_| Refusal::new(ReasonCode::ServerBusy).with("streams", self.options.streams_max);
-        self.streams.clone().try_acquire_owned().map_err(busy)
+        let mut place = Share::default();
+        self.streams.grow(&mut place, caller, 1)?;
+        Ok(place)
     }
 }
 
@@ -80,11 +93,14 @@ impl Shared {
 pub(crate) struct Ids {
     clock: Arc<dyn Clock>,
     spring: Spring,
+    /// For the names of requests. Every answer publishes one, refusals too, so ids have a stream of their own.
+    requests: Spring,
 }
 
 impl Ids {
-    pub(crate) fn new(clock: Arc<dyn Clock>, entropy: Entropy) -> Self {
-        Self { clock, spring: Spring::from(entropy) }
+    pub(crate) fn new(clock: Arc<dyn Clock>, mut entropy: Entropy) -> Self {
+        let requests = entropy.another().into();
+        Self { clock, spring: Spring::from(entropy), requests }
     }
 
     pub(crate) fn op(&self) -> OpId {
@@ -95,7 +111,8 @@ impl Ids {
         self.spring.task_id(self.clock.now())
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.spring.next_u64()
+    /// Names a request.
+    pub(crate) fn request(&self) -> u64 {
+        self.requests.next_u64()
     }
 }

@@ -1,15 +1,13 @@
 //! Streams of events: an answer that stays open. Its writer is a task of its own, which ends when the reader goes away, and
 //! says a last word when the server does.
 
-use std::sync::Arc;
-
 use axum::http::HeaderValue;
 use bytes::Bytes;
 use ekiden_core::reason::Refusal;
 use tokio::sync::mpsc;
 
 use crate::answer::{Answer, Content};
-use crate::shared::Shared;
+use crate::call::Call;
 
 /// Where a stream is written.
 pub(crate) struct Writer {
@@ -33,25 +31,28 @@ impl Writer {
 }
 
 /// Opens a stream, if there is a place for one more. What `write` needs to hear must be subscribed to by now: the answer's
-/// headers follow.
+/// headers follow. It ends with the right of its caller, whatever the writer or the reader is doing.
 pub(crate) fn open<F>(
-    shared: &Arc<Shared>,
+    call: &Call,
     content_type: &'static str,
     write: impl FnOnce(Writer) -> F,
 ) -> Result<Answer, Refusal>
 where
     F: Future<Output = Result<(), Gone>> + Send + 'static,
 {
-    let place = shared.stream()?;
+    let (shared, caller) = (call.shared.clone(), call.caller.clone());
+    let place = shared.stream(&caller)?;
     // One piece on its way: whoever is slow is so here, and not in memory.
     let (pieces, read) = mpsc::channel(1);
     let writing = write(Writer { pieces });
-    let shared = shared.clone();
     let tracker = shared.rest.clone();
     tracker.spawn(async move {
         shared.metrics.streams.inc();
-        // A reader that goes away is how most streams end.
-        let _ = writing.await;
+        tokio::select! {
+            // A reader that goes away is how most streams end.
+            _ = writing => {}
+            _ = shared.tokens.ended(&caller) => {}
+        }
         shared.metrics.streams.dec();
         drop(place);
     });

@@ -1,25 +1,30 @@
 //! Tokens: who may use a server from outside. A file of names and hashes in the server's folder; the tokens themselves are
 //! shown once, when they are made, and kept nowhere. A running server sees changes of the file within a second.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ekiden::files::{self, Trust};
 use ekiden_core::id::Namespace;
 use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use crate::access::{Caller, Grant, Scope};
 use crate::limits;
 
 /// The file in the server's folder.
 const FILE: &str = "tokens.json";
+
+/// 8 MiB: more than the greatest number of tokens takes, each with a long name and many namespaces.
+const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// What every token begins with, so that people and scanners recognise one.
 const PREFIX: &str = "ekd_";
@@ -97,14 +102,20 @@ impl Tokens {
 
     /// Every token, in the order in which they were made.
     pub fn list(&self) -> Result<Vec<TokenInfo>, Refusal> {
+        Ok(self.find()?.unwrap_or_default())
+    }
+
+    /// The same; `None` if there never was a token. The file stays when its last token is revoked, so that a server which had
+    /// tokens is told from one which never asked for any.
+    pub(crate) fn find(&self) -> Result<Option<Vec<TokenInfo>>, Refusal> {
         let path = self.path();
-        match fs::read(&path) {
+        match files::read(&path, Trust::Ours, FILE_BYTES_MAX) {
             Ok(bytes) => {
                 let content: Content = serde_json::from_slice(&bytes).map_err(|error| unavailable(&path, error))?;
-                Ok(content.tokens)
+                Ok(Some(content.tokens))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(unavailable(&path, error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(files::refusal(&path, &error)),
         }
     }
 
@@ -127,12 +138,12 @@ impl Tokens {
     /// Reads, changes and replaces the file. A lock beside it keeps two that do so apart.
     fn change(&self, change: impl FnOnce(&mut Vec<TokenInfo>) -> Result<(), Refusal>) -> Result<(), Refusal> {
         let path = self.path();
-        let failed = |error: io::Error| unavailable(&path, error);
+        let failed = |error: io::Error| files::refusal(&path, &error);
         if !self.folder.exists() {
             fs::create_dir_all(&self.folder).map_err(failed)?;
             fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o700)).map_err(failed)?;
         }
-        let lock = private(&self.folder.join("tokens.lock")).map_err(failed)?;
+        let lock = files::write(&self.folder.join("tokens.lock")).map_err(failed)?;
         lock.lock().map_err(failed)?;
         let mut tokens = self.list()?;
         change(&mut tokens)?;
@@ -145,17 +156,12 @@ impl Tokens {
 /// Writes a new file and puts it in the place of the old one, durable before it returns.
 fn replace(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = folder.join("tokens.json.new");
-    let mut file = private(&new)?;
+    let mut file = files::write(&new)?;
     file.set_len(0)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
     File::open(folder)?.sync_all()
-}
-
-/// A file that only its owner reads.
-fn private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 fn unavailable(path: &Path, why: impl ToString) -> Refusal {
@@ -197,12 +203,18 @@ pub(crate) struct Desk {
     owner: Option<([u8; 32], Arc<Grant>)>,
     /// Whether a token is asked for. Once it is, it stays so until the server ends: no open door by revoking the last one.
     asks: AtomicBool,
+    /// Whether the operator made callers without a token admins as long as no token exists.
+    allows_anonymous_admin: bool,
+    /// Cancelled when a token is asked for: what stays open for somebody without one ends then.
+    closed: CancellationToken,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     looked_at: Option<Duration>,
     stamp: Option<Stamp>,
+    /// Whether the last look found a file that cannot be read, so that it is reported once.
+    is_unreadable: bool,
     grants: Vec<([u8; 32], Arc<Grant>)>,
 }
 
@@ -210,20 +222,27 @@ struct Known {
 type Stamp = (i64, i64, u64, u64);
 
 impl Desk {
-    /// Tokens of a folder, if there is one; asked for if there are any, or if others can reach the server.
+    /// Tokens of a folder, if there is one; asked for if there ever were any, or if others can reach the server.
     pub(crate) fn new(tokens: Option<Tokens>, reachable: bool) -> Self {
-        Self { tokens, known: Mutex::default(), owner: None, asks: AtomicBool::new(reachable) }
+        Self {
+            tokens,
+            known: Mutex::default(),
+            owner: None,
+            asks: AtomicBool::new(reachable),
+            allows_anonymous_admin: false,
+            closed: CancellationToken::new(),
+        }
+    }
+
+    /// The same; callers without a token are admins until there is a token.
+    pub(crate) fn with_anonymous_admin(self) -> Self {
+        Self { asks: AtomicBool::new(false), allows_anonymous_admin: true, ..self }
     }
 
     /// The same with a token that allows everything.
     pub(crate) fn with_owner(self, token: &str) -> Self {
-        let grant = Grant { scope: Scope::Admin, namespaces: Vec::new() };
+        let grant = Grant::new(Scope::Admin, Vec::new());
         Self { owner: Some((hash(token), Arc::new(grant))), ..self }
-    }
-
-    /// Whether there is any token.
-    pub(crate) fn has_any(&self) -> Result<bool, Refusal> {
-        self.tokens.as_ref().map_or(Ok(false), |tokens| Ok(!tokens.list()?.is_empty()))
     }
 
     /// Who sends this header.
@@ -254,6 +273,43 @@ impl Desk {
         }
     }
 
+    /// Looks for changes of the file for ever, so that what stays open for a token ends soon after it also while no request comes.
+    pub(crate) async fn watch(&self) {
+        let Some(tokens) = &self.tokens else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(limits::TOKENS_WATCH).await;
+            self.refresh(tokens, &mut self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Why a caller that was let in would not be let in again, if it would not.
+    pub(crate) fn has_ended(&self, caller: &Caller) -> Option<Refusal> {
+        let (ended, reason) = self.end_of(caller)?;
+        ended.is_cancelled().then(|| Refusal::new(reason))
+    }
+
+    /// Waits until a caller that was let in would not be let in again, or not for the same. Says why.
+    pub(crate) async fn ended(&self, caller: &Caller) -> Refusal {
+        let Some((ended, reason)) = self.end_of(caller) else { return std::future::pending().await };
+        ended.cancelled().await;
+        Refusal::new(reason)
+    }
+
+    /// What a caller's right ends with. Whoever needed none keeps none.
+    fn end_of<'a>(&'a self, caller: &'a Caller) -> Option<(&'a CancellationToken, ReasonCode)> {
+        match caller {
+            Caller::Holder(grant) => Some((&grant.ended, ReasonCode::TokenInvalid)),
+            Caller::Trusted => Some((&self.closed, ReasonCode::TokenMissing)),
+            Caller::Unknown => None,
+        }
+    }
+
+    /// From now on a token is asked for.
+    fn ask(&self) {
+        self.asks.store(true, Ordering::Relaxed);
+        self.closed.cancel();
+    }
+
     /// The tokens as they were within the last second.
     fn known(&self, now: Duration) -> std::sync::MutexGuard<'_, Known> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,34 +318,55 @@ impl Desk {
             return known;
         }
         known.looked_at = Some(now);
+        self.refresh(tokens, &mut known);
+        known
+    }
+
+    /// Reads the file again if it was replaced.
+    fn refresh(&self, tokens: &Tokens, known: &mut Known) {
         let stamp =
             fs::metadata(tokens.path()).ok().map(|found| (found.mtime(), found.mtime_nsec(), found.len(), found.ino()));
         if stamp == known.stamp {
-            return known;
+            return;
         }
         match tokens.list() {
             Ok(listed) => {
-                known.stamp = stamp;
-                known.grants = listed.into_iter().filter_map(grant).collect();
-                if !known.grants.is_empty() {
-                    self.asks.store(true, Ordering::Relaxed);
+                (known.stamp, known.is_unreadable) = (stamp, false);
+                known.replace(listed.into_iter().filter_map(grant).collect());
+                let had_tokens = stamp.is_some() && !self.allows_anonymous_admin;
+                if had_tokens || !known.grants.is_empty() {
+                    self.ask();
                 }
             }
             // What cannot be read allows nothing.
             Err(error) => {
-                tracing::error!(%error, "tokens cannot be read");
-                known.grants.clear();
+                if !std::mem::replace(&mut known.is_unreadable, true) {
+                    tracing::error!(%error, "tokens cannot be read");
+                }
+                known.replace(Vec::new());
                 known.stamp = None;
-                self.asks.store(true, Ordering::Relaxed);
+                self.ask();
             }
         }
-        known
+    }
+}
+
+impl Known {
+    /// Keeps the grants that stay as they were, and ends the others.
+    fn replace(&mut self, mut grants: Vec<([u8; 32], Arc<Grant>)>) {
+        for (hash, old) in std::mem::take(&mut self.grants) {
+            let same = grants.iter_mut().find(|(other, grant)| *other == hash && grant.allows_same_as(&old));
+            match same {
+                Some((_, grant)) => *grant = old,
+                None => old.ended.cancel(),
+            }
+        }
+        self.grants = grants;
     }
 }
 
 fn grant(token: TokenInfo) -> Option<([u8; 32], Arc<Grant>)> {
-    let grant = Grant { scope: token.scope, namespaces: token.namespaces };
-    Some((unhex(&token.sha256)?, Arc::new(grant)))
+    Some((unhex(&token.sha256)?, Arc::new(Grant::new(token.scope, token.namespaces))))
 }
 
 #[cfg(test)]
@@ -332,6 +409,18 @@ mod tests {
         tokens.revoke("ci").unwrap();
         assert_eq!(desk.caller(Some(header.as_bytes()), at(5)).unwrap_err().code, ReasonCode::TokenInvalid);
         assert!(matches!(desk.caller(None, at(5)).unwrap(), Caller::Unknown));
+    }
+
+    #[test]
+    fn a_server_whose_tokens_are_all_revoked_asks_for_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::at(folder.path());
+        tokens.create("ci", Scope::Read, vec![], Timestamp::ZERO).unwrap();
+        tokens.revoke("ci").unwrap();
+        let desk = Desk::new(Some(tokens.clone()), false);
+        assert!(matches!(desk.caller(None, Duration::ZERO).unwrap(), Caller::Unknown));
+        let open = Desk::new(Some(tokens), true).with_anonymous_admin();
+        assert!(matches!(open.caller(None, Duration::ZERO).unwrap(), Caller::Trusted), "the operator allowed it");
     }
 
     #[test]

@@ -52,6 +52,25 @@ async fn what_is_wrong_in_a_body_is_named() {
 }
 
 #[tokio::test]
+async fn an_array_is_refused_where_an_object_is_expected() {
+    let lab = Lab::new().await;
+    for (method, path, body) in [
+        ("PUT", "pools/p", "[true]"),
+        ("POST", "tasks", r#" ["id", "k"]"#),
+        ("POST", "claims", r#"[null,"r",null,["k"],1,0]"#),
+        ("POST", "settlements", "[[]]"),
+        ("POST", "tasks/batch", "\n\t[[]]"),
+        ("PUT", "runners/r", "[]"),
+    ] {
+        let reply = lab.ask(method, &format!("/api/v1/namespaces/n/{path}"), &[JSON], body.as_bytes()).await;
+        assert_eq!((reply.status, reply.reason().as_str()), (400, "REQUEST_INVALID"), "{path} {body}");
+        let error = reply.json();
+        let why = error["error"]["context"]["why"].as_str().unwrap();
+        assert!(why.contains("an array where an object"), "{path} {body}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn garbage_is_refused_on_every_route_and_never_a_fault() {
     let lab = Lab::new().await;
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -179,13 +198,37 @@ async fn headers_and_bodies_that_do_not_come_are_not_waited_for() {
 async fn connections_beyond_the_maximum_are_turned_away() {
     let lab = Lab::with(|builder| builder.connections_max(1)).await;
     let mut first = lab.connect().await;
-    first.request(&lab, "GET", "/health", &[], b"").await;
-    assert_eq!(first.reply().await.status, 200);
+    let body = br#"{"task_type":"a"}"#;
+    first.request(&lab, "POST", TASKS, &[JSON, ("content-length", "17"), ("expect", "100-continue")], b"").await;
+    assert_eq!(first.head().await.status, 100, "its request is being carried out");
     let mut second = lab.connect().await;
     let turned_away = second.reply().await;
     assert_eq!((turned_away.status, turned_away.reason().as_str()), (503, "SERVER_BUSY"));
-    first.request(&lab, "GET", "/health", &[], b"").await;
-    assert_eq!(first.reply().await.status, 200, "who is in stays in");
+    first.send(body).await;
+    assert_eq!(first.reply().await.status, 201, "a connection that is needed stays");
+}
+
+#[tokio::test]
+async fn a_connection_that_rests_gives_way_to_a_new_one() {
+    let lab = Lab::with(|builder| builder.connections_max(2)).await;
+    let mut silent = lab.connect().await;
+    let mut rest = Vec::new();
+    for round in 0..3 {
+        let mut next = lab.connect().await;
+        next.request(&lab, "GET", "/health", &[], b"").await;
+        assert_eq!(next.reply().await.status, 200);
+        rest.push(next);
+        match round {
+            0 => assert!(!is_closed(&silent), "there is a place for each"),
+            1 => silent.closed().await,
+            _ => rest[0].closed().await,
+        }
+    }
+    assert!(!is_closed(&rest[1]), "the one that came later stays");
+}
+
+fn is_closed(wire: &lab::Wire) -> bool {
+    wire.stream.try_read(&mut [0]).is_ok()
 }
 
 #[tokio::test]

@@ -136,6 +136,66 @@ async fn an_address_that_others_reach_needs_a_token() {
 }
 
 #[tokio::test]
+async fn a_server_that_others_reach_or_that_had_tokens_is_refused_without_a_live_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let had = Tokens::at(folder.path().join("had"));
+    had.create("ci", Scope::Admin, vec![], Timestamp::ZERO).unwrap();
+    had.revoke("ci").unwrap();
+    let never = Tokens::at(folder.path().join("never"));
+    let live = Tokens::at(folder.path().join("live"));
+    live.create("ci", Scope::Admin, vec![], Timestamp::ZERO).unwrap();
+    let events = Arc::new(Events::new());
+    let ekiden = Ekiden::builder(Arc::new(MemoryStore::new())).observer(events.clone()).build();
+    let builder = |tokens: &Tokens| Server::builder(ekiden.queue().clone(), events.clone()).tokens(tokens.clone());
+    let all = ["0.0.0.0:0", "[::]:0", "[::ffff:127.0.0.1]:0"];
+    for (address, host, tokens) in all.iter().map(|address| (*address, None, &never)).chain([
+        ("127.0.0.1:0", Some("jobs.example.com"), &never),
+        ("[::1]:0", Some("localhost"), &never),
+        ("127.0.0.1:0", None, &had),
+        ("[::1]:0", None, &had),
+        ("0.0.0.0:0", Some("jobs.example.com"), &had),
+    ]) {
+        let build = |tokens| match host {
+            Some(host) => builder(tokens).host(host),
+            None => builder(tokens),
+        };
+        let address: std::net::SocketAddr = address.parse().unwrap();
+        let refused = build(tokens).bind(address).await.unwrap_err();
+        assert_eq!(refused.code.as_str(), "BIND_UNSAFE", "{address} {host:?} {tokens:?}");
+        // Some machines have no IPv6 to bind.
+        if address.is_ipv4() {
+            build(tokens).allow_anonymous_admin().bind(address).await.unwrap();
+            build(&live).bind(address).await.unwrap();
+        }
+    }
+    builder(&never).bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_no_token_stays_outside_behind_a_proxy_and_after_the_last_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = Tokens::at(folder.path());
+    tokens.create("ci", Scope::Read, vec![], Timestamp::ZERO).unwrap();
+    for anonymous in [false, true] {
+        let clock = Arc::new(ekiden::store::ManualClock::new(Timestamp::ZERO));
+        let lab = Lab::with(|builder| {
+            let builder = builder.tokens(tokens.clone()).host("jobs.example.com").clock(clock.clone());
+            if anonymous { builder.allow_anonymous_admin() } else { builder }
+        });
+        let lab = lab.await;
+        let asked = async || lab.get("/api/v1").await.reason();
+        assert_eq!(asked().await, "TOKEN_MISSING", "{anonymous}");
+        tokens.revoke("ci").unwrap();
+        clock.advance(ekiden::core::Millis::from_secs(2));
+        assert_eq!(asked().await, "TOKEN_MISSING", "{anonymous}");
+        std::fs::remove_file(folder.path().join("tokens.json")).unwrap();
+        clock.advance(ekiden::core::Millis::from_secs(2));
+        assert_eq!(asked().await, "TOKEN_MISSING", "{anonymous}");
+        tokens.create("ci", Scope::Read, vec![], Timestamp::ZERO).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_revoked_token_is_refused_by_a_running_server() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = Tokens::at(folder.path());

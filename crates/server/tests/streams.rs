@@ -4,11 +4,13 @@
 mod lab;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ekiden::core::{Namespace, TaskId};
 use ekiden::{AttemptRef, FolderLogs, Logs as _, TaskRef};
 use lab::{Lab, Wire};
 use serde_json::{Value, json};
+use tokio::time::interval;
 
 const EVENTS: &str = "/api/v1/namespaces/n/events";
 
@@ -90,6 +92,23 @@ async fn streams_end_with_a_last_event_and_waiting_claims_with_nothing() {
     assert!(tokio::net::TcpStream::connect(lab.address).await.is_err(), "nobody listens any more");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_quiet_stream_gives_signs_of_life_while_other_namespaces_change() {
+    let lab = Lab::new().await;
+    let mut quiet = stream(&lab, EVENTS, &[]).await;
+    let mut second = interval(Duration::from_secs(1));
+    let others = async {
+        loop {
+            second.tick().await;
+            lab.post("/api/v1/namespaces/other/tasks", json!({"task_type": "k"})).await;
+        }
+    };
+    tokio::select! {
+        () = others => unreachable!("they go on"),
+        _ = quiet.until(": still here") => {}
+    }
+}
+
 #[tokio::test]
 async fn the_bell_is_heard_elsewhere() {
     let lab = Lab::new().await;
@@ -169,7 +188,7 @@ async fn the_server_does_what_is_due_by_itself() {
 }
 
 #[tokio::test]
-async fn a_reader_that_is_too_slow_is_told_how_much_it_missed() {
+async fn a_reader_that_is_too_slow_is_told_that_it_missed_something() {
     let lab = Lab::new().await;
     let mut events = stream(&lab, EVENTS, &[]).await;
     let client = lab.ekiden.namespace("n").unwrap();
@@ -181,7 +200,6 @@ async fn a_reader_that_is_too_slow_is_told_how_much_it_missed() {
     let said = events.until("event: reset").await;
     let (_, _, reset) = told(&said).into_iter().find(|(name, ..)| name == "reset").unwrap();
     assert_eq!(reset["reason_code"], "TOO_SLOW");
-    assert!(reset["missed"].as_u64().unwrap() > 0, "{reset}");
 }
 
 #[tokio::test]

@@ -7,6 +7,25 @@ use lab::Lab;
 use serde_json::json;
 
 #[tokio::test]
+async fn a_result_of_null_is_kept_alone_and_beside_a_failed_sibling() {
+    let lab = Lab::new().await;
+    for with_sibling in [false, true] {
+        let (id, sibling) = (lab.task().await, lab.task().await);
+        let claim = json!({"runner": "r", "task_types": ["k"], "limit": 2});
+        assert_eq!(lab.post("/api/v1/namespaces/n/claims", claim).await.json()["tasks"][1]["token"], 1);
+        let mut settlements =
+            vec![json!({"task_id": id, "token": 1, "verdict": {"outcome": "succeeded", "result": null}})];
+        if with_sibling {
+            settlements.push(json!({"task_id": sibling, "token": 1, "verdict": {"outcome": "failed", "error": "e"}}));
+        }
+        let settled = lab.post("/api/v1/namespaces/n/settlements", json!({"settlements": settlements})).await;
+        assert_eq!(settled.json()["settled"][0]["state"], "succeeded", "{settled:?}");
+        let found = lab.get(&format!("/api/v1/namespaces/n/tasks/{id}")).await.json();
+        assert_eq!(found.get("result"), Some(&json!(null)), "{found}");
+    }
+}
+
+#[tokio::test]
 async fn a_task_is_handed_in_claimed_and_settled() {
     let lab = Lab::new().await;
     lab.runner("r").await;

@@ -173,6 +173,8 @@ async fn a_panic_is_a_fault_that_is_counted_and_hurts_nobody_else() {
     let lab = Lab::gated(&Gate::closed()).await;
     let reply = lab.ask("POST", "/api/v1/namespaces/n/tasks/panic/retry", &[], b"").await;
     assert_eq!((reply.status, reply.reason().as_str()), (500, "SERVER_FAULT"));
+    let error = &reply.json()["error"];
+    assert_eq!((error["retryable"].as_bool(), error["outcome"].as_str()), (Some(true), Some("unknown")));
     assert!(!reply.text().contains("wanted"), "what is inside stays inside");
     lab.until_metric("ekiden_http_panics_total 1").await;
 }

@@ -58,8 +58,7 @@ pub(crate) enum Written {
 impl Shared {
     pub(crate) async fn claim(&self, claim: &Claim) -> Outcome {
         claim.check()?;
-        let before = self.taken_before(claim).await?;
-        if !before.is_empty() {
+        if let Some(before) = self.taken_before(claim).await? {
             let visited = before.len();
             return Ok(Answer::Claimed(Claimed { tasks: before, visited }));
         }
@@ -72,17 +71,23 @@ impl Shared {
         Ok(Answer::Claimed(Claimed { tasks, visited }))
     }
 
-    /// C14: what this claim took before and still holds, in the order of a claim.
-    async fn taken_before(&self, claim: &Claim) -> Result<Vec<Versioned>, StoreError> {
-        let keys = self.taken_by(claim.id);
+    /// C14, C26: what this claim took before and still holds, in the order of a claim, as far as it asks for it. `None` if its
+    /// holder has nothing under its id where it asks.
+    async fn taken_before(&self, claim: &Claim) -> Result<Option<Vec<Versioned>>, StoreError> {
+        let mut keys = self.taken_by(claim);
+        keys.retain(|key| claim.asks_in(&key.namespace));
         if keys.is_empty() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let mut tasks: Vec<Versioned> = self.get(&keys).await?.into_iter().flatten().collect();
-        tasks.retain(|found| is_held_by(found, claim.id));
+        tasks.retain(|found| is_held_by(found, claim));
+        if tasks.is_empty() {
+            return Ok(None);
+        }
+        tasks.retain(|found| found.record.as_task().is_some_and(|task| claim.asks_for(&task.spec)));
         tasks.sort_by_key(|found| found.record.as_task().map(|task| task.spec.order()));
         tasks.dedup_by(|one, other| one.key == other.key);
-        Ok(tasks)
+        Ok(Some(tasks))
     }
 
     /// How many tasks each pool has room for.
@@ -173,7 +178,7 @@ impl Shared {
                         continue;
                     }
                 };
-                self.note_taken(claim.id, &key);
+                self.note_taken(claim, &key);
                 match self.write_task(claim, Some(pool), &found, task).await? {
                     Written::Taken(taken) => {
                         tasks.push(*taken);
@@ -368,9 +373,9 @@ fn takeable(claim: &Claim, pool: &ClaimPool, found: Found) -> Judged {
     }
 }
 
-fn is_held_by(found: &Versioned, claim: OpId) -> bool {
+fn is_held_by(found: &Versioned, claim: &Claim) -> bool {
     let task = found.record.as_task();
-    let lease = task.and_then(|task| task.state.lease.as_ref()).filter(|lease| lease.claim == claim);
+    let lease = task.and_then(|task| task.state.lease.as_ref()).filter(|lease| claim.took(lease));
     lease.is_some() && Index::of(&found.key, &found.record).held
 }
 

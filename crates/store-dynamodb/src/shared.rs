@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aws_sdk_dynamodb::Client;
-use ekiden_core::id::OpId;
+use ekiden_core::claim::Claim;
+use ekiden_core::id::{OpId, RunnerId};
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::time::Timestamp;
 use ekiden_store::clock::{Clock, SystemClock};
@@ -48,11 +49,14 @@ pub(crate) struct Shared {
     closed: AtomicBool,
 }
 
-/// What each claim tried to take, so that a repeated claim finds it.
+/// 512 tasks that are remembered of a claim: it takes 256 at most, and may lose 64 more to others.
+const TASKS_KEPT: usize = 512;
+
+/// What each claim tried to take, so that a repeated claim finds it. Its holder is a part of its name (C26).
 #[derive(Default)]
 struct Taken {
-    by_claim: HashMap<OpId, Vec<Key>>,
-    order: VecDeque<OpId>,
+    by_claim: HashMap<(OpId, RunnerId), VecDeque<Key>>,
+    order: VecDeque<(OpId, RunnerId)>,
 }
 
 impl Shared {
@@ -112,22 +116,28 @@ impl Shared {
     }
 
     /// Notes, before it is tried, that a claim may have a task.
-    pub(crate) fn note_taken(&self, claim: OpId, key: &Key) {
+    pub(crate) fn note_taken(&self, claim: &Claim, key: &Key) {
+        let claim = (claim.id, claim.holder.clone());
         let mut taken = lock(&self.taken);
         if !taken.by_claim.contains_key(&claim) {
-            taken.order.push_back(claim);
+            taken.order.push_back(claim.clone());
             if taken.order.len() > CLAIMS_KEPT
                 && let Some(oldest) = taken.order.pop_front()
             {
                 taken.by_claim.remove(&oldest);
             }
         }
-        taken.by_claim.entry(claim).or_default().push(key.clone());
+        let keys = taken.by_claim.entry(claim).or_default();
+        if keys.len() == TASKS_KEPT {
+            keys.pop_front();
+        }
+        keys.push_back(key.clone());
     }
 
     /// What a claim may have.
-    pub(crate) fn taken_by(&self, claim: OpId) -> Vec<Key> {
-        lock(&self.taken).by_claim.get(&claim).cloned().unwrap_or_default()
+    pub(crate) fn taken_by(&self, claim: &Claim) -> Vec<Key> {
+        let keys = lock(&self.taken).by_claim.get(&(claim.id, claim.holder.clone())).cloned();
+        keys.map_or_else(Vec::new, Vec::from)
     }
 
     /// Nobody listening is as good as somebody who does not hear.

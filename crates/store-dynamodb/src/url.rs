@@ -107,6 +107,14 @@ impl fmt::Display for Location {
 }
 
 impl Location {
+    /// The server that gets this process's keys, if the address names one.
+    pub fn gets_keys(&self) -> Option<&str> {
+        match &self.place {
+            Place::Endpoint(endpoint) => (self.options().keys == Keys::Usual).then_some(endpoint),
+            Place::Local | Place::Live(_) => None,
+        }
+    }
+
     /// How a store there is opened.
     pub fn options(&self) -> Options {
         let usual = Options::default();
@@ -154,6 +162,10 @@ mod tests {
         assert_eq!((live.options().region.as_str(), live.options().keys), ("eu-central-1", Keys::Usual));
         assert_eq!(endpoint("//cn-north-1?live=true"), "https://dynamodb.cn-north-1.amazonaws.com.cn");
         assert_eq!(read("?endpoint=https://x").unwrap().options().keys, Keys::Usual);
+        assert_eq!(read("?endpoint=https://x").unwrap().gets_keys(), Some("https://x"));
+        for plain in ["", "?endpoint=http://x", "//eu-central-1?live=true"] {
+            assert_eq!(read(plain).unwrap().gets_keys(), None);
+        }
         assert_eq!(read("?shared=true").unwrap().options().others, Others::Certain);
         assert_eq!(read("?shards=8").unwrap().options().ready_shards, 8);
         for wrong in [

@@ -30,6 +30,7 @@ pub(crate) use changes::Changes;
 pub(crate) use load::Loaded;
 pub(crate) use snapshot::Snapshot;
 pub(crate) use sorted::{Row, sorted};
+pub(crate) use write::Upto;
 
 /// Every task: card and body, sealed.
 const TASKS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("tasks");
@@ -149,7 +150,7 @@ fn make(disk: &Arc<dyn Disk>, folder: &Path, path: &Path) -> Result<(), StoreErr
         cache_bytes: 0,
         database: RwLock::new(Some(Arc::new(database))),
     };
-    new.write(&[], 0, 0)?;
+    new.write(&[], Upto { sequence: 0, revision: 0, has_log: false })?;
     new.close();
     let file = disk.open(&draft, How::Existing).map_err(|source| error::io(&draft, source))?;
     file.sync_data().map_err(|source| error::io(&draft, source))?;
@@ -159,6 +160,10 @@ fn make(disk: &Arc<dyn Disk>, folder: &Path, path: &Path) -> Result<(), StoreErr
 
 fn open_database(disk: &dyn Disk, path: &Path, cache_bytes: usize) -> Result<Database, StoreError> {
     let file = disk.open(path, How::Existing).map_err(|source| error::io(path, source))?;
+    // redb would make a new database of an empty file, and the loss of all tasks would go unnoticed.
+    if file.len().map_err(|source| error::io(path, source))? == 0 {
+        return Err(error::damaged(path.display(), "the file is empty"));
+    }
     let mut builder = Database::builder();
     builder.set_cache_size(cache_bytes);
     guarded(path, || builder.create_with_backend(backend::Backend(file)).map_err(|source| redb_error(path, source)))
@@ -173,8 +178,17 @@ fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, StoreError>) -> Resu
 /// redb's errors, by what a caller can do.
 fn redb_error(path: &Path, source: impl Into<redb::Error>) -> StoreError {
     match source.into() {
+        // What redb finds in the file reaches us as an I/O error too: a wrong beginning, or an end that comes too early.
+        redb::Error::Io(source)
+            if matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+        {
+            error::damaged(path.display(), source)
+        }
         redb::Error::Io(source) => error::io(path, source),
         redb::Error::Corrupted(what) => error::damaged(path.display(), what),
+        source @ (redb::Error::TableDoesNotExist(_) | redb::Error::TableTypeMismatch { .. }) => {
+            error::damaged(path.display(), source)
+        }
         source => StoreError::unavailable(format!("{}: {source}", path.display())),
     }
 }

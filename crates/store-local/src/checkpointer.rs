@@ -1,7 +1,6 @@
 //! The checkpointer: one thread that carries what is in the log over to the checkpoint, in large transactions behind everybody's
 //! back, lets go of what need not be in memory, and keeps spare segments at hand.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread;
 
@@ -9,7 +8,7 @@ use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::reason::ReasonCode;
 use ekiden_store::StoreError;
 
-use crate::checkpoint::{Changed, Row, sorted};
+use crate::checkpoint::{Changed, Row, Upto, sorted};
 use crate::committer::with_source;
 use crate::reserve;
 use crate::shared::Shared;
@@ -34,13 +33,7 @@ pub(crate) fn run(shared: &Shared) {
             shared.room.notify_waiters();
         }
         if goes_on || shared.options.checkpoint_on_close {
-            match write(shared) {
-                Ok(()) => {
-                    reserve::keep(shared);
-                    bring_heads(shared);
-                }
-                Err(error) => recover(shared, &error),
-            }
+            write_with_reserve(shared);
         }
         if !goes_on {
             return;
@@ -57,7 +50,7 @@ fn rest(shared: &Shared) -> bool {
             return true;
         }
         // Without room for the reserve nothing new comes in that would be a reason to look for room again.
-        let is_due = desk.is_checkpoint_due() || shared.is_checkpoint_full.load(Ordering::Relaxed);
+        let is_due = desk.is_checkpoint_due() || shared.is_checkpoint_full();
         if waited && is_due {
             return true;
         }
@@ -72,6 +65,25 @@ fn rest(shared: &Shared) -> bool {
     false
 }
 
+/// Writes one checkpoint, if it must be with the room that is kept for it.
+fn write_with_reserve(shared: &Shared) {
+    while let Err(error) = write(shared) {
+        tracing::warn!(%error, "the checkpoint could not be written and is tried again");
+        let is_full = error.code() == ReasonCode::StoreFull;
+        if is_full {
+            shared.set_checkpoint_full(true);
+        }
+        let is_spent = is_full && reserve::spend(shared);
+        reopen(shared);
+        if !is_spent {
+            shared.exhaust();
+            return;
+        }
+    }
+    reserve::keep(shared);
+    bring_heads(shared);
+}
+
 /// Writes one checkpoint and lets go of what it has.
 pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
     let _one_at_a_time = shared.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,13 +93,15 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
             return Ok(());
         }
         let frozen = desk.freeze();
-        let wait = frozen.as_ref().and_then(|frozen| desk.wait_for(frozen.revision));
+        let may_wait = !shared.is_log_full();
+        let wait = frozen.as_ref().filter(|_| may_wait).and_then(|frozen| desk.wait_for_log(frozen.revision));
         (frozen, wait)
     };
-    // The checkpoint never runs ahead of the log.
-    match wait.map(tokio::sync::oneshot::Receiver::blocking_recv) {
-        None | Some(Ok(Ok(()))) => {}
-        Some(Ok(Err(_)) | Err(_)) => return Ok(()),
+    // The checkpoint runs ahead of the log only where that has no room: what waits for room cannot be waited for by what makes it.
+    if let Some(wait) = wait
+        && wait.blocking_recv().is_err()
+    {
+        return Ok(());
     }
     let Some(frozen) = frozen else {
         let visitors = shared.desk().take_visitors();
@@ -95,8 +109,8 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
         return Ok(());
     };
     let rows = sorted(&frozen.changes);
-    shared.checkpoint.write(&rows, frozen.sequence, frozen.revision)?;
-    shared.is_checkpoint_full.store(false, Ordering::Relaxed);
+    let has_log = shared.desk().is_durable(frozen.revision);
+    shared.checkpoint.write(&rows, Upto { sequence: frozen.sequence, revision: frozen.revision, has_log })?;
     let visitors = {
         let mut desk = shared.desk();
         desk.thaw();
@@ -104,6 +118,7 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
     };
     shared.room.notify_waiters();
     shared.log().release(frozen.sequence);
+    shared.wake_committer();
     leave(shared, &written(&rows));
     leave(shared, &visited(&visitors));
     Ok(())
@@ -171,15 +186,8 @@ pub(crate) fn bring_heads(shared: &Shared) {
     }
 }
 
-/// A checkpoint that failed is tried again: the log has everything.
-fn recover(shared: &Shared, error: &StoreError) {
-    tracing::warn!(%error, "the checkpoint could not be written and is tried again");
-    let is_full = error.code() == ReasonCode::StoreFull;
-    shared.is_checkpoint_full.store(is_full, Ordering::Relaxed);
-    if is_full {
-        reserve::spend(shared);
-    }
-    // redb takes nothing more after an I/O error.
+/// redb takes nothing more after an I/O error.
+fn reopen(shared: &Shared) {
     if let Err(error) = shared.checkpoint.reopen() {
         tracing::error!(%error, "the checkpoint could not be opened again");
     }

@@ -91,25 +91,29 @@ fn write(shared: &Shared, mut batch: Batch, pen: &mut Pen, bytes: &mut Vec<u8>) 
     }
 }
 
-/// One write, one sync. A disk without room is waited for: nothing was written, and the batch is as good as before.
-fn append(shared: &Shared, bytes: &[u8], expected: u64) -> Result<(), LogError> {
-    loop {
+/// One write, one sync. What the log has no room for is durable when the checkpoint has it: until then nothing was written, and
+/// the batch is as good as before.
+fn append(shared: &Shared, bytes: &[u8], sequence: u64) -> Result<(), LogError> {
+    while !shared.desk().is_in_checkpoint(sequence) {
         let mut log = shared.log();
+        if log.last() + 1 < sequence {
+            log.leave_out(sequence);
+        }
         match log.append(bytes) {
-            Ok(sequence) => {
-                debug_assert_eq!(sequence, expected, "the desk counts batches as the log does");
-                return log.sync();
+            Ok(appended) => {
+                debug_assert_eq!(appended, sequence, "the desk counts batches as the log does");
+                log.sync()?;
+                break;
             }
             Err(LogError::NoSpace { .. }) if shared.desk().is_running() => {
                 drop(log);
-                shared.set_exhausted(true);
-                shared.want_upkeep();
-                thread::sleep(RETRY_FULL);
+                shared.wait_for_room(sequence, RETRY_FULL);
             }
             Err(error) => return Err(error),
         }
-        shared.set_exhausted(false);
     }
+    shared.has_room();
+    Ok(())
 }
 
 fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>) {

@@ -35,6 +35,12 @@ pub(crate) struct Desk {
     waiters: VecDeque<(u64, oneshot::Sender<Result<(), StoreError>>)>,
     /// Everything up to this revision is durable.
     durable: u64,
+    /// The checkpointer, until the log has everything up to a revision.
+    checkpointer: Option<(u64, oneshot::Sender<()>)>,
+    /// The last batch that the checkpoint has.
+    checkpointed: u64,
+    /// About how many bytes a batch has before a new one is begun.
+    batch_full: usize,
     /// What changed since the last checkpoint began.
     changes: Changes,
     /// About how many bytes they hold.
@@ -94,12 +100,19 @@ pub(crate) struct Frozen {
 /// 4,096 notes: a list for more is not kept.
 const NOTES_KEPT_MAX: usize = 4_096;
 
-/// 4 MiB: a batch that has so much takes no further op, so that one sync never waits for long.
+/// 4 MiB: a batch that has so much takes no further op, so that one sync never waits for long. Half a segment is enough too, so that
+/// batches fit into segments that are there, and need no new room.
 const BATCH_FULL: usize = 4 << 20;
 
 impl Desk {
     /// `changes` are what the log has and the checkpoint has not; the next batch gets this sequence number.
-    pub(crate) fn new(shelf: Shelf, changes: Changes, known: HashMap<Namespace, u128>, next_sequence: u64) -> Self {
+    pub(crate) fn new(
+        shelf: Shelf,
+        changes: Changes,
+        known: HashMap<Namespace, u128>,
+        next_sequence: u64,
+        segment_bytes: u64,
+    ) -> Self {
         let durable = shelf.revision();
         let changes_bytes = changes.iter().map(|(_, changed)| bytes_of(changed)).sum();
         Self {
@@ -109,6 +122,9 @@ impl Desk {
             emptied: Vec::new(),
             waiters: VecDeque::new(),
             durable,
+            checkpointer: None,
+            checkpointed: 0,
+            batch_full: usize::try_from(segment_bytes / 2).unwrap_or(BATCH_FULL).min(BATCH_FULL),
             changes,
             changes_bytes,
             writing: None,
@@ -149,7 +165,7 @@ impl Desk {
 
     /// Carries out an op in the index, and notes what has to be written.
     pub(crate) fn carry_out(&mut self, mut op: Op, hints: &Hints, checkpoint: &Checkpoint) -> Outcome {
-        if self.pending.back().is_none_or(|batch| batch.bytes >= BATCH_FULL) {
+        if self.pending.back().is_none_or(|batch| batch.bytes >= self.batch_full) {
             self.begin_batch();
         }
         let snapshot = self.snapshot.take();
@@ -242,7 +258,7 @@ impl Desk {
 
     /// Waits until a revision is durable; `None` if it is.
     pub(crate) fn wait_for(&mut self, revision: u64) -> Option<oneshot::Receiver<Result<(), StoreError>>> {
-        if revision <= self.durable {
+        if self.is_durable(revision) {
             return None;
         }
         let (sender, receiver) = oneshot::channel();
@@ -250,18 +266,58 @@ impl Desk {
         Some(receiver)
     }
 
+    /// Lets the checkpointer wait until the log has everything up to this revision; `None` if it has. The answer does not come if the
+    /// store fails, and comes early if the log has no room.
+    pub(crate) fn wait_for_log(&mut self, revision: u64) -> Option<oneshot::Receiver<()>> {
+        if self.is_durable(revision) {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.checkpointer = Some((revision, sender));
+        Some(receiver)
+    }
+
+    /// The log has no room, and what waits for the log can be in the checkpoint before.
+    pub(crate) fn let_checkpoint_go_ahead(&mut self) {
+        if let Some((_, sender)) = self.checkpointer.take() {
+            // It may have ended.
+            let _ = sender.send(());
+        }
+    }
+
+    pub(crate) const fn is_durable(&self, revision: u64) -> bool {
+        revision <= self.durable
+    }
+
+    /// Whether the checkpoint has this batch.
+    pub(crate) const fn is_in_checkpoint(&self, sequence: u64) -> bool {
+        sequence <= self.checkpointed
+    }
+
     /// Everything up to this revision is durable. Gives whom to tell.
     pub(crate) fn settle(&mut self, revision: u64) -> Vec<oneshot::Sender<Result<(), StoreError>>> {
         self.durable = self.durable.max(revision);
+        if self.checkpointer.as_ref().is_some_and(|(upto, _)| *upto <= revision) {
+            self.let_checkpoint_go_ahead();
+        }
         let count = self.waiters.partition_point(|(waits_for, _)| *waits_for <= revision);
         self.waiters.drain(..count).map(|(_, waiter)| waiter).collect()
     }
 
+    /// Tells all who wait that nobody knows when what they wait for will be durable.
+    pub(crate) fn let_go(&mut self, why: &StoreError) {
+        for (_, waiter) in self.waiters.drain(..) {
+            // Whoever went away does not need the answer.
+            let _ = waiter.send(Err(why.clone()));
+        }
+    }
+
     /// A write failed: what was on its way is unknown, what was not is not applied, and nothing more is taken.
     pub(crate) fn fail(&mut self, why: &str, unknown_upto: u64) {
-        if self.status == Status::Open {
+        if !self.has_failed() {
             self.status = Status::Failed(why.to_owned());
         }
+        self.checkpointer = None;
         for (revision, waiter) in self.waiters.drain(..) {
             let happened = if revision <= unknown_upto { Happened::Unknown } else { Happened::NotApplied };
             // Whoever went away does not need the answer.
@@ -316,7 +372,7 @@ impl Desk {
 
     /// Whether a checkpoint should not wait for its time.
     pub(crate) fn is_checkpoint_wanted(&self, options: &Options) -> bool {
-        self.writing.is_none() && self.changes_bytes > options.unwritten_bytes_max / 4
+        self.writing.is_none() && self.changes_bytes > options.unwritten_bytes_max / 2
     }
 
     /// Whether a checkpoint would write anything or let visitors go.
@@ -348,7 +404,9 @@ impl Desk {
 
     /// The checkpoint has what was frozen.
     pub(crate) fn thaw(&mut self) {
-        self.writing = None;
+        if let Some(frozen) = self.writing.take() {
+            self.checkpointed = frozen.sequence;
+        }
         self.forget_snapshot();
     }
 
@@ -367,7 +425,7 @@ fn bytes_of(changed: &Changed) -> usize {
 
 fn bytes_of_record(record: &Record) -> usize {
     match record {
-        Record::Task(task) => 1_024 + task.spec.envelope.payload.len(),
+        Record::Task(task) => 1_024 + task.content_bytes(),
         _ => 256,
     }
 }

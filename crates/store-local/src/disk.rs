@@ -3,6 +3,7 @@
 
 #[cfg(any(test, feature = "faults"))]
 pub mod fake;
+mod owned;
 #[cfg(any(test, feature = "faults"))]
 pub mod planted;
 mod system;
@@ -11,6 +12,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 
+pub(crate) use owned::Found;
 pub use system::SystemDisk;
 
 /// 1 MiB of zeros at a time: enough for the disk's full speed, small enough to keep around.
@@ -35,10 +37,14 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes a folder that only its owner may enter, with its parents, and syncs the parents. One that is there is kept.
     fn create_folder(&self, folder: &Path) -> io::Result<()>;
 
+    /// Refuses a folder that is a link, no folder at all, or another user's. One that is missing is fine.
+    fn check_folder(&self, folder: &Path) -> io::Result<()>;
+
     /// The names in a folder, in no order.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
 
-    /// Opens a file for reading and writing. A new one is for its owner's eyes only.
+    /// Opens a file for reading and writing. A new one is for its owner's eyes only. A link is not followed, and what is no
+    /// regular file, or another user's, is an error.
     fn open(&self, path: &Path, how: How) -> io::Result<Box<dyn DiskFile>>;
 
     /// Gives a file another name; one that has that name already is gone with the same step.

@@ -7,7 +7,7 @@ use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_store::{Happened, StoreError};
 
 use crate::codec::Unreadable;
-use crate::disk;
+use crate::disk::{self, Found};
 
 /// Something stored cannot be read; `place` says where it is.
 pub(crate) fn damaged(place: impl ToString, what: impl ToString) -> StoreError {
@@ -26,6 +26,10 @@ pub(crate) fn unreadable(place: impl ToString, error: &Unreadable) -> StoreError
 
 /// A file could not be used, and nothing was written.
 pub(crate) fn io(path: &Path, error: io::Error) -> StoreError {
+    if let Some(found) = Found::of(&error) {
+        let refusal = Refusal::new(ReasonCode::FileUnsafe).with("path", path.display()).with("found", found);
+        return StoreError::invalid(refusal).because(error);
+    }
     let code = if disk::is_full(&error) { ReasonCode::StoreFull } else { ReasonCode::StoreUnavailable };
     let refusal = Refusal::new(code).with("path", path.display()).with("why", &error);
     StoreError { happened: Happened::NotApplied, retryable: true, refusal, source: None }.because(error)

@@ -12,6 +12,7 @@ mod compact;
 mod desk;
 pub mod disk;
 mod error;
+mod footprint;
 mod listing;
 pub mod log;
 mod note;

@@ -87,8 +87,8 @@ impl Merged {
         let horizon = self.horizon;
         let within = |listed: &Listed| horizon.as_ref().is_none_or(|end| !before(query.order, end, listed));
         let mut candidates = self.found.into_iter().filter(|candidate| within(&candidate.listed)).peekable();
-        let (mut items, mut last, mut read) = (Vec::new(), None, 0);
-        while items.len() < query.limit && read < limits::PAGE_SCAN_MAX {
+        let (mut items, mut last, mut read, mut bytes) = (Vec::new(), None, 0, 0);
+        while items.len() < query.limit && read < limits::PAGE_SCAN_MAX && bytes < limits::PAGE_BYTES_MAX {
             let Some(candidate) = candidates.next() else { break };
             read += 1;
             let task = match candidate.task {
@@ -96,6 +96,7 @@ impl Merged {
                 None => snapshot.versioned(&candidate.listed.key(&query.filter.namespace))?,
             };
             let matching = task.filter(|task| task.record.as_task().is_some_and(|task| query.filter.matches(task)));
+            bytes += matching.as_ref().and_then(|found| found.record.as_task()).map_or(0, |task| task.content_bytes());
             items.extend(matching);
             last = Some(candidate.listed);
         }
@@ -114,19 +115,26 @@ fn before(order: ListOrder, one: &Listed, other: &Listed) -> bool {
 
 /// What is due, oldest first.
 pub(crate) fn due(shared: &Shared, query: &DueQuery) -> Result<(Vec<DueEntry>, Wait), StoreError> {
+    // Twice as many, because some may be here again or gone; and more if most of those are.
+    let mut count = query.limit.saturating_mul(2);
     loop {
         let (mut due, snapshot, generation) = {
             let mut desk = shared.desk();
             desk.is_open()?;
             (desk.shelf.due(query), desk.snapshot(&shared.checkpoint)?, desk.generation)
         };
-        // Twice as many, because some may be here again or gone.
-        let resting = snapshot.due(&query.namespace, query.index, query.until, query.limit.saturating_mul(2))?;
+        let resting = snapshot.due(&query.namespace, query.index, query.until, count)?;
+        let more_rest = resting.len() == count;
         let mut desk = shared.desk();
         if desk.generation != generation {
             continue;
         }
+        let here = due.len();
         due.extend(resting.into_iter().filter(|entry| desk.look(&entry.key).is_none()));
+        if more_rest && due.len() - here < query.limit {
+            count = count.saturating_mul(4);
+            continue;
+        }
         due.sort_by(|one, other| (one.at, &one.key).cmp(&(other.at, &other.key)));
         due.truncate(query.limit);
         let revision = desk.shelf.revision();

@@ -23,12 +23,18 @@ use crate::disk::{Disk, as_u64};
 use format::{BATCH_BYTES_MAX, SEAL_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use segment::{Closed, Name, Segment};
 
+/// The folder of a store's log, in the store's folder.
+pub(crate) const FOLDER: &str = "log";
+
 /// How a log keeps its files.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
     /// The length of a segment, header included. A batch that does not fit gets a segment of its own length.
     pub segment_bytes: u64,
-    /// How many spares [`Spares::prepare`] makes. With none the log cannot go on when the disk is full.
+    /// How many spares [`Spares::prepare`] makes before the log goes on to its second segment: a log that is hardly used does
+    /// without the others. With none the log cannot go on when the disk is full.
+    pub spares_at_open: usize,
+    /// How many spares it makes from then on.
     pub spares_wanted: usize,
     /// How many released segments are kept as spares; the rest is removed.
     pub spares_max: usize,
@@ -41,7 +47,7 @@ impl LogOptions {
     /// Segments of 16 MiB, which took 40 ms to make where it was measured: few enough to count, small enough to make and
     /// to read in one piece. One spare ahead, at most three kept.
     pub const fn new(salt: u64) -> Self {
-        Self { segment_bytes: 16 << 20, spares_wanted: 1, spares_max: 3, salt }
+        Self { segment_bytes: 16 << 20, spares_at_open: 1, spares_wanted: 1, spares_max: 3, salt }
     }
 }
 
@@ -60,6 +66,8 @@ pub struct Log {
     current: Segment,
     /// The sequence number of the next batch.
     next: u64,
+    /// Batches before the next one were left out: it begins a segment.
+    is_gap: bool,
     /// The last batch was written and not synced yet.
     is_unsynced: bool,
     /// Holds a batch with its header on the way to its one write.
@@ -93,6 +101,7 @@ impl Log {
             closed,
             current,
             next,
+            is_gap: false,
             is_unsynced: false,
             frame: Vec::new(),
         })
@@ -101,6 +110,11 @@ impl Log {
     /// Whether a file of this name is a segment.
     pub(crate) fn is_segment(name: &str) -> bool {
         matches!(Name::parse(name), Ok(Some(Name::Segment(_))))
+    }
+
+    /// Whether a file of this name is a spare.
+    pub(crate) fn is_spare(name: &str) -> bool {
+        matches!(Name::parse(name), Ok(Some(Name::Spare(_))))
     }
 
     /// Writes a batch, which is not durable before [`sync`](Self::sync) returned. Gives its sequence number, one more than
@@ -114,7 +128,7 @@ impl Log {
         }
         self.sync()?;
         let framed = format::framed_bytes(bytes.len());
-        if !self.current.has_room(framed) {
+        if self.is_gap || !self.current.has_room(framed) {
             self.roll(framed)?;
         }
         format::frame(&mut self.frame, self.current.header.salt, self.next, bytes);
@@ -142,6 +156,14 @@ impl Log {
         Ok(())
     }
 
+    /// Leaves out the batches before this one, because a durable checkpoint has them and everything before. Does no I/O: the next
+    /// batch begins a segment, so that no segment has a gap.
+    pub fn leave_out(&mut self, before: u64) {
+        debug_assert!(before > self.next, "what is in the log cannot be left out");
+        self.next = before;
+        self.is_gap = true;
+    }
+
     /// Gives up segments that hold only batches up to this one, because a durable checkpoint has them. Does no I/O: the
     /// files go to the [`Spares`], whose next [`prepare`](Spares::prepare) recycles them.
     pub fn release(&mut self, upto: u64) {
@@ -151,7 +173,7 @@ impl Log {
         self.spares.release(self.closed.drain(..count.min(self.closed.len())));
     }
 
-    /// The sequence number of the last batch that was appended, or that the log was opened after.
+    /// The sequence number of the last batch that was appended or left out, or that the log was opened after.
     pub const fn last(&self) -> u64 {
         self.next - 1
     }
@@ -174,7 +196,14 @@ impl Log {
     /// Goes on in a new segment that has room for this many bytes. Everything before is synced.
     fn roll(&mut self, framed: usize) -> Result<(), LogError> {
         let next = begin(&*self.disk, &self.folder, &self.options, &self.spares, self.next, framed)?;
+        self.spares.want_all();
         let before = std::mem::replace(&mut self.current, next);
+        if std::mem::take(&mut self.is_gap) {
+            let Segment { header, at, .. } = before;
+            self.closed.push_back(Closed { first: header.first, bytes: header.bytes, used: at });
+            self.spares.release(self.closed.drain(..));
+            return Ok(());
+        }
         // A segment that is still empty was replaced by its larger successor, which has the same name.
         if before.header.first < self.next {
             let Segment { path, file, header, at } = before;

@@ -19,7 +19,8 @@ use crate::checkpoint::{Changed, Changes, Checkpoint, Loaded, Snapshot};
 use crate::codec::{Change, ChangeReader, Unreadable};
 use crate::desk::Desk;
 use crate::disk::{Disk, LockGuard, SystemDisk};
-use crate::log::{Log, LogError, LogOptions};
+use crate::footprint::Room;
+use crate::log::{self, Log, LogError, LogOptions};
 use crate::shared::Shared;
 use crate::{checkpointer, committer, error, reserve};
 
@@ -28,7 +29,7 @@ use crate::{checkpointer, committer, error, reserve};
 pub struct Options {
     /// The disk; another one in tests.
     pub disk: Arc<dyn Disk>,
-    /// How large a segment of the log is.
+    /// How large a segment of the log is. On a small disk it is smaller, as are the reserve and what may wait for the checkpoint.
     pub segment_bytes: u64,
     /// How often the checkpoint follows the log.
     pub checkpoint_every: Duration,
@@ -45,15 +46,16 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// For a machine of today: segments of 32 MiB; a checkpoint a second, which is about what a reopen has to read again;
-    /// 128 MiB of changes that wait; 32 MiB of bodies, 32 MiB of cache and 16 MiB of reserve.
+    /// For a machine of today: segments of 16 MiB; a checkpoint a second, which is about what a reopen has to read again;
+    /// 64 MiB of changes that wait; 32 MiB of bodies, 32 MiB of cache and 16 MiB of reserve. A new store takes two segments,
+    /// the reserve and its checkpoint from the disk.
     fn default() -> Self {
         Self {
             disk: Arc::new(SystemDisk),
-            segment_bytes: 32 << 20,
+            segment_bytes: 16 << 20,
             checkpoint_every: Duration::from_secs(1),
             checkpoint_on_close: true,
-            unwritten_bytes_max: 128 << 20,
+            unwritten_bytes_max: 64 << 20,
             memory_bytes: 32 << 20,
             cache_bytes: 32 << 20,
             reserve_bytes: 16 << 20,
@@ -66,17 +68,24 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
     let disk = options.disk.clone();
     disk.create_folder(folder).map_err(|source| error::io(folder, source))?;
     let lock = lock(disk.as_ref(), folder)?;
+    // Behind a link is perhaps the log of another store, whose own lock is free.
+    let log_folder = folder.join(log::FOLDER);
+    disk.check_folder(&log_folder).map_err(|source| error::io(&log_folder, source))?;
+    let room = Room::find(disk.as_ref(), folder)?;
+    if !Checkpoint::is_in(disk.as_ref(), folder) {
+        room.check_new(folder)?;
+    }
+    let options = room.fit(options);
     let checkpoint = Checkpoint::open(disk.clone(), folder, options.cache_bytes)?;
     let Loaded { mut shelf, sequence, has_log, sealed_off } = checkpoint.load()?;
     let mut replay = Replay { changes: Changes::new(), snapshot: checkpoint.snapshot()?, shelf: &mut shelf };
-    let log_folder = folder.join("log");
     if has_log {
         find_log(disk.as_ref(), &log_folder)?;
     }
     disk.create_folder(&log_folder).map_err(|source| error::io(&log_folder, source))?;
     let salt = Entropy::from_system().next_u64();
-    let log_options =
-        LogOptions { segment_bytes: options.segment_bytes, spares_wanted: 2, spares_max: 6, ..LogOptions::new(salt) };
+    let (segment_bytes, spares_max) = (options.segment_bytes, room.spares_max(options.segment_bytes));
+    let log_options = LogOptions { segment_bytes, spares_wanted: 2, spares_max, ..LogOptions::new(salt) };
     let log = Log::open(disk, &log_folder, log_options, sequence, &mut |_, batch| replay.batch(batch))
         .map_err(|error| log_error(&log_folder, error))?;
     let Replay { changes, snapshot, .. } = replay;
@@ -88,7 +97,7 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
         let highest = snapshot.highest_id(&namespace)?.max(newest);
         known.extend(highest.map(|highest| (namespace, highest)));
     }
-    let desk = Desk::new(shelf, changes, known, log.last() + 1).with_sealed_off(sealed_off);
+    let desk = Desk::new(shelf, changes, known, log.last() + 1, segment_bytes).with_sealed_off(sealed_off);
     let shared = Arc::new(Shared::new(desk, log, checkpoint, options, folder.to_owned(), lock));
     shared.spares.prepare().map_err(|error| log_error(&log_folder, error))?;
     reserve::keep(&shared);
@@ -100,9 +109,10 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
 
 /// Keeps other processes out of a folder.
 pub(crate) fn lock(disk: &dyn Disk, folder: &Path) -> Result<LockGuard, StoreError> {
-    disk.lock(&folder.join("lock")).map_err(|source| match source.kind() {
+    let path = folder.join("lock");
+    disk.lock(&path).map_err(|source| match source.kind() {
         io::ErrorKind::WouldBlock => error::in_use(folder),
-        _ => error::io(folder, source),
+        _ => error::io(&path, source),
     })
 }
 
@@ -199,7 +209,8 @@ fn log_error(folder: &Path, error: LogError) -> StoreError {
             error::damaged(folder.display(), committer::with_source(&error)).because(error)
         }
         LogError::Newer { path, version, .. } => error::too_new(&path, u64::from(version)),
-        LogError::NoSpace { source, .. } | LogError::Io { source, .. } => error::io(folder, source),
+        LogError::NoSpace { source, .. } => error::io(folder, source),
+        LogError::Io { path, source, .. } => error::io(&path, source),
         other => StoreError::unavailable(committer::with_source(&other)).because(other),
     }
 }

@@ -6,11 +6,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ekiden_core::key::Key;
-use ekiden_store::{Hints, Op, Outcome, StoreError};
+use ekiden_core::limits;
+use ekiden_core::task::Task;
+use ekiden_store::shelf::Stamp;
+use ekiden_store::{Happened, Hints, Op, Outcome, StoreError};
 use tokio::sync::{Notify, oneshot};
 
 use crate::Options;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Snapshot};
 use crate::desk::{Desk, is_growth, names};
 use crate::disk::LockGuard;
 use crate::error;
@@ -30,15 +33,20 @@ pub(crate) struct Shared {
     pub(crate) hints: Hints,
     pub(crate) options: Options,
     pub(crate) folder: PathBuf,
-    /// Not even the reserve has room for another batch.
+    /// The log has no room for its next batch, which the checkpoint takes instead.
+    is_log_full: AtomicBool,
+    /// The checkpoint could not be written because the disk is full, or there is no reserve for the next one.
+    is_checkpoint_full: AtomicBool,
+    /// Neither the log nor the checkpoint has room for another batch, and the reserve is spent.
     exhausted: AtomicBool,
-    /// The checkpoint could not be written because the disk is full.
-    pub(crate) is_checkpoint_full: AtomicBool,
     /// Held by whoever writes a checkpoint.
     pub(crate) checkpointing: Mutex<()>,
     /// Keeps other processes away; gone once the store was closed.
     lock: Mutex<Option<LockGuard>>,
 }
+
+/// A task as the checkpoint has it, and its key.
+type Body = ((Arc<Task>, Stamp), Key);
 
 /// What callers wait for.
 pub(crate) type Wait = Option<oneshot::Receiver<Result<(), StoreError>>>;
@@ -63,8 +71,9 @@ impl Shared {
             hints: Hints::new(),
             options,
             folder,
-            exhausted: AtomicBool::new(false),
+            is_log_full: AtomicBool::new(false),
             is_checkpoint_full: AtomicBool::new(false),
+            exhausted: AtomicBool::new(false),
             checkpointing: Mutex::new(()),
             lock: Mutex::new(Some(lock)),
         }
@@ -102,6 +111,11 @@ impl Shared {
         desk
     }
 
+    /// The checkpoint has what the log could not take.
+    pub(crate) fn wake_committer(&self) {
+        self.work.notify_all();
+    }
+
     pub(crate) fn want_upkeep(&self) {
         self.upkeep.notify_all();
     }
@@ -112,13 +126,51 @@ impl Shared {
         self.room.notify_waiters();
     }
 
-    pub(crate) fn set_exhausted(&self, exhausted: bool) {
-        self.exhausted.store(exhausted, Ordering::Relaxed);
+    /// Asks for a checkpoint that has what the log cannot take, and waits for it or until it is time to try the log again. Nobody
+    /// who makes room waits for the log meanwhile.
+    pub(crate) fn wait_for_room(&self, sequence: u64, most: Duration) {
+        self.is_log_full.store(true, Ordering::Relaxed);
+        self.room.notify_waiters();
+        let mut desk = self.desk();
+        desk.let_checkpoint_go_ahead();
+        self.upkeep.notify_all();
+        if !desk.is_in_checkpoint(sequence) {
+            drop(self.work.wait_timeout(desk, most).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// The committer goes on.
+    pub(crate) fn has_room(&self) {
+        self.is_log_full.store(false, Ordering::Relaxed);
+        self.exhausted.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_log_full(&self) -> bool {
+        self.is_log_full.load(Ordering::Relaxed)
+    }
+
+    /// The log makes no files while the checkpoint lacks room.
+    pub(crate) fn set_checkpoint_full(&self, is_full: bool) {
+        self.is_checkpoint_full.store(is_full, Ordering::Relaxed);
+        self.spares.set_disk_full(is_full);
+    }
+
+    pub(crate) fn is_checkpoint_full(&self) -> bool {
+        self.is_checkpoint_full.load(Ordering::Relaxed)
+    }
+
+    /// There is nothing left to make room with. What waits for the log waits on, but nobody for it, and nothing more is taken.
+    pub(crate) fn exhaust(&self) {
+        let is_log_full = self.is_log_full();
+        self.exhausted.store(is_log_full, Ordering::Relaxed);
+        if is_log_full {
+            self.desk().let_go(&StoreError { happened: Happened::Unknown, ..error::full(&self.folder) });
+        }
     }
 
     /// Whether new tasks are refused because the disk is nearly full.
     pub(crate) fn is_full(&self) -> bool {
-        !self.spares.has_reserve() || self.is_checkpoint_full.load(Ordering::Relaxed)
+        !self.spares.has_reserve() || self.is_checkpoint_full() || self.is_log_full()
     }
 
     /// Lets new tasks wait until the checkpoint has caught up, so that memory and log stay bounded, and until a spare segment is
@@ -199,8 +251,7 @@ impl Shared {
                     Err(error) => refused.push((key.clone(), error)),
                 }
             }
-            let read = |key: Key| Some((snapshot.task(&key).ok()??, key));
-            let bodies: Vec<_> = std::mem::take(&mut away).into_iter().filter_map(read).collect();
+            let bodies = bodies(&snapshot, std::mem::take(&mut away));
             desk = self.desk();
             desk.is_open()?;
             for ((task, stamp), key) in bodies {
@@ -215,4 +266,19 @@ impl Shared {
         }
         Ok(desk)
     }
+}
+
+/// Bodies for claims, as many as a claim gives out at once.
+fn bodies(snapshot: &Snapshot, keys: Vec<Key>) -> Vec<Body> {
+    let (mut bodies, mut bytes) = (Vec::with_capacity(keys.len()), 0);
+    for key in keys {
+        if bytes >= limits::CLAIM_BYTES_MAX {
+            break;
+        }
+        if let Ok(Some((task, stamp))) = snapshot.task(&key) {
+            bytes += task.content_bytes();
+            bodies.push(((task, stamp), key));
+        }
+    }
+    bodies
 }

@@ -114,6 +114,30 @@ fn a_failed_sync_closes_the_store_until_it_is_opened_again() {
     block_on(ward.enqueue(&store)).unwrap();
 }
 
+/// Whoever closes a store whose last write fails hears of it, and does not wait for a checkpoint of what is in no log.
+#[test]
+fn a_close_whose_last_write_fails_says_so() {
+    let disk = FakeDisk::new(1);
+    let gated = Arc::new(GatedDisk::new(disk.clone()));
+    let quiet = Options { checkpoint_every: Duration::from_secs(3_600), ..options(gated.clone()) };
+    let store = LocalStore::open(Path::new(FOLDER), quiet).unwrap();
+    gated.hold_syncs();
+    let (unknown, closed) = block_on(async {
+        let mut ward = Ward::new(1);
+        let (mut enqueue, mut close) = (std::pin::pin!(ward.enqueue(&store)), store.close());
+        let mut unwoken = Context::from_waker(Waker::noop());
+        assert!(enqueue.as_mut().poll(&mut unwoken).is_pending());
+        gated.wait_until_held();
+        assert!(close.as_mut().poll(&mut unwoken).is_pending());
+        disk.fail(&[Call::Sync], 1, Fault::Error(ErrorKind::Other));
+        gated.let_syncs_go();
+        let closed = tokio::time::timeout(Duration::from_secs(20), close).await.expect("a close comes to its end");
+        (enqueue.await.unwrap_err(), closed.unwrap_err())
+    });
+    assert_eq!((unknown.happened, unknown.code()), (Happened::Unknown, ReasonCode::StoreFailed));
+    assert_eq!(closed.code(), ReasonCode::StoreFailed);
+}
+
 /// A full disk refuses new tasks and nothing else, and takes them again when there is room.
 #[test]
 fn a_full_disk_refuses_new_tasks_while_old_ones_come_to_their_end() {
@@ -137,6 +161,34 @@ fn a_full_disk_refuses_new_tasks_while_old_ones_come_to_their_end() {
     disk.set_capacity(u64::MAX);
     ward::until("new tasks are taken again", || block_on(ward.enqueue(&store)).ok());
     block_on(ward.look(&store)).unwrap();
+}
+
+/// Wherever a disk becomes full, and whatever log and checkpoint do about it when the power goes.
+#[test]
+fn random_full_disks_and_power_cuts_lose_nothing_that_was_answered() {
+    let mut refused = 0;
+    for seed in seeds(100) {
+        let mut disk = FakeDisk::new(seed);
+        let mut ward = Ward::new(seed);
+        for life in 0..4 {
+            // Some batches are larger than a segment.
+            let tight = Options { segment_bytes: 3 << 10, reserve_bytes: 256 << 10, ..options(Arc::new(disk.clone())) };
+            let store = LocalStore::open(Path::new(FOLDER), tight).unwrap();
+            block_on(ward.work(&store, 20));
+            disk.set_capacity(disk.used_bytes() + (((seed * 7 + life * 3) % 24) << 10));
+            for _ in 0..4 {
+                block_on(ward.work(&store, 20));
+                refused += usize::from(!block_on(store.check(CheckDepth::Quick)).unwrap().is_empty());
+            }
+            disk = disk.power_cut(seed ^ life);
+            disk.set_capacity(u64::MAX);
+            drop(store);
+            let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
+            block_on(ward.look(&store)).unwrap_or_else(|what| panic!("seed {seed}, life {life}: {what}"));
+            assert_eq!(block_on(store.check(CheckDepth::Full)).unwrap(), [], "seed {seed}, life {life}");
+        }
+    }
+    assert!(refused > 100, "the disk was full {refused} times only");
 }
 
 /// Nobody has to change anything first: a store at rest looks by itself whether there is room again.
@@ -184,6 +236,26 @@ fn flipped_bits_in_the_checkpoint_never_give_a_wrong_record() {
         }
     }
     assert!(refused > 0 && harmless > 0, "{refused} refused, {harmless} harmless");
+}
+
+/// An empty checkpoint would be taken for a new one by redb, and a cut one for a disk that fails.
+#[test]
+fn an_empty_or_cut_checkpoint_is_damage_and_stays_as_it_is() {
+    let mut disk = FakeDisk::new(1);
+    let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
+    block_on(Ward::new(1).work(&store, 40));
+    block_on(store.close()).unwrap();
+    drop(store);
+    let path = Path::new(FOLDER).join("checkpoint.redb");
+    let sound = disk.contents(&path).unwrap();
+    for length in [0, 1, 8, 9, 100, 512, 4_096, 8_192, sound.len() / 2, sound.len() - 4_096, sound.len() - 1] {
+        disk = disk.restart();
+        disk.plant(&path, &sound[..length]);
+        let refused = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap_err();
+        assert_eq!(refused.code(), ReasonCode::StoreDamaged, "{length} bytes: {refused}");
+        assert_eq!(refused.refusal.context.get("place").map(String::as_str), path.to_str(), "{length} bytes");
+        assert!(disk.contents(&path).unwrap() == sound[..length], "{length} bytes were changed");
+    }
 }
 
 /// The folder and all that is in it are for its owner's eyes only.

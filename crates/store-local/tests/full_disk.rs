@@ -7,9 +7,10 @@ mod ward;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ekiden_core::limits;
 use ekiden_core::reason::ReasonCode;
 use ekiden_store::clock::ManualClock;
-use ekiden_store::{CheckDepth, Happened, Store};
+use ekiden_store::{CheckDepth, Happened, Store, StoreError};
 use ekiden_store_local::{LocalStore, Options};
 use ekiden_testkit::rig::{self, SmallDisk};
 use ekiden_testkit::workload::{self, NOON, Scene};
@@ -72,6 +73,168 @@ fn a_store_on_a_full_disk_can_be_opened_again_and_emptied() {
         block_on(ward.finish_one(&store)).unwrap();
     }
     block_on(ward.look(&store)).unwrap();
+}
+
+/// 64 MiB: a small partition, or what a container gets.
+const SMALL_MEBIBYTES: u64 = 64;
+
+#[test]
+fn a_store_with_the_usual_options_works_on_a_disk_of_64_mebibytes() {
+    let Some(disk) = rig::provide(SmallDisk::make(SMALL_MEBIBYTES)) else { return };
+    let before = disk.free_bytes().unwrap();
+    let store = LocalStore::open(&disk.folder(), Options::default()).unwrap();
+    let taken = before - disk.free_bytes().unwrap();
+    assert!(taken <= before / 2, "{taken} of {before} bytes are taken before the first task");
+    let mut ward = Ward::new(4);
+    // More than the log keeps, so that its segments have to go round.
+    for _ in 0..20_000 {
+        block_on(ward.enqueue(&store)).unwrap();
+        block_on(ward.finish_one(&store)).unwrap();
+        if disk.free_bytes().unwrap() < before / 4 {
+            break;
+        }
+    }
+    for _ in 0..100 {
+        block_on(ward.enqueue(&store)).unwrap();
+    }
+    disk.fill().unwrap();
+    until("new tasks are refused", || block_on(ward.enqueue(&store)).err());
+    drop(store);
+    let store = LocalStore::open(&disk.folder(), Options::default()).unwrap();
+    for _ in 0..100 {
+        block_on(ward.finish_one(&store)).unwrap();
+    }
+    disk.empty().unwrap();
+    until("new tasks are taken again", || block_on(ward.enqueue(&store)).ok());
+    block_on(ward.look(&store)).unwrap();
+    assert_eq!(block_on(store.check(CheckDepth::Full)).unwrap(), []);
+}
+
+/// What the log has no room for goes into the checkpoint, for which there is a reserve. Nobody who makes room waits for the log.
+#[test]
+fn a_batch_larger_than_a_segment_is_answered_on_a_full_disk() {
+    for (large, what) in [(false, "results"), (true, "tasks")] {
+        let Some(disk) = rig::provide(SmallDisk::make(SMALL_MEBIBYTES)) else { return };
+        let store = Arc::new(LocalStore::open(&disk.folder(), Options::default()).unwrap());
+        let mut ward = Ward::new(5);
+        block_on(ward.hold(&*store, 100));
+        disk.fill().unwrap();
+        let told = match large {
+            true => block_on(ward.enqueue_at_once(&store, 17, limits::PAYLOAD_BYTES_MAX)),
+            false => block_on(ward.settle_at_once(&store, 66, limits::RESULT_BYTES_MAX)),
+        };
+        assert!(large || told.refused.is_empty(), "{what}: {told:?}");
+        assert!(told.refused.iter().all(is_refused_for_want_of_room), "{what}: {told:?}");
+        comes_to_its_end(&disk, store, ward);
+    }
+}
+
+#[test]
+fn more_results_than_the_log_has_segments_for_are_taken_on_a_full_disk() {
+    let Some(disk) = rig::provide(SmallDisk::make(SMALL_MEBIBYTES)) else { return };
+    let slow = Options { checkpoint_every: Duration::from_secs(5), ..Options::default() };
+    let store = Arc::new(LocalStore::open(&disk.folder(), slow).unwrap());
+    let mut ward = Ward::new(6);
+    block_on(ward.hold(&*store, 120));
+    disk.fill().unwrap();
+    for _ in 0..3 {
+        let told = block_on(ward.settle_at_once(&store, 30, limits::RESULT_BYTES_MAX));
+        assert_eq!(told.done, 30, "{told:?}");
+    }
+    comes_to_its_end(&disk, store, ward);
+}
+
+/// When the reserve is spent as well, what is on its way cannot be taken back. Nobody waits for it until there is room.
+#[test]
+fn results_beyond_the_reserve_keep_nobody_waiting_and_are_there_when_there_is_room() {
+    let Some(disk) = rig::provide(SmallDisk::make(SMALL_MEBIBYTES)) else { return };
+    let store = Arc::new(LocalStore::open(&disk.folder(), Options::default()).unwrap());
+    let mut ward = Ward::new(7);
+    block_on(ward.hold(&*store, 210));
+    disk.fill().unwrap();
+    let told = block_on(ward.settle_at_once(&store, 200, limits::RESULT_BYTES_MAX));
+    assert!(told.refused.iter().all(|error| error.code() == ReasonCode::StoreFull && error.retryable), "{told:?}");
+    assert!(told.refused.iter().any(|error| error.happened == Happened::Unknown), "{told:?}");
+    let findings = block_on(store.check(CheckDepth::Quick)).unwrap();
+    assert_eq!(findings.iter().map(|finding| finding.code).collect::<Vec<_>>(), [ReasonCode::StoreFull]);
+    let refused = block_on(ward.beat(&*store)).unwrap_err();
+    assert!(is_refused_for_want_of_room(&refused), "{refused}");
+    disk.empty().unwrap();
+    until("new tasks are taken again", || block_on(ward.enqueue(&*store)).ok());
+    block_on(ward.look(&*store)).unwrap();
+    drop(store);
+    let store = LocalStore::open(&disk.folder(), Options::default()).unwrap();
+    block_on(ward.look(&store)).unwrap();
+    assert_eq!(block_on(store.check(CheckDepth::Full)).unwrap(), []);
+}
+
+fn is_refused_for_want_of_room(error: &StoreError) -> bool {
+    (error.happened, error.code(), error.retryable) == (Happened::NotApplied, ReasonCode::StoreFull, true)
+}
+
+/// New tasks are refused, `check` says so, the tasks that are held come to their end, and what comes back of the disk is used.
+fn comes_to_its_end(disk: &SmallDisk, store: Arc<LocalStore>, mut ward: Ward) {
+    let refused = until("new tasks are refused", || block_on(ward.enqueue(&*store)).err());
+    assert!(is_refused_for_want_of_room(&refused), "{refused}");
+    let findings = block_on(store.check(CheckDepth::Quick)).unwrap();
+    assert_eq!(findings.iter().map(|finding| finding.code).collect::<Vec<_>>(), [ReasonCode::StoreFull]);
+    for _ in 0..10 {
+        block_on(ward.beat(&*store)).unwrap();
+        block_on(ward.finish_one(&*store)).unwrap();
+    }
+    drop(store);
+    let store = LocalStore::open(&disk.folder(), Options::default()).unwrap();
+    block_on(ward.look(&store)).unwrap();
+    for _ in 0..10 {
+        block_on(ward.finish_one(&store)).unwrap();
+    }
+    disk.empty().unwrap();
+    until("new tasks are taken again", || block_on(ward.enqueue(&store)).ok());
+    block_on(ward.look(&store)).unwrap();
+    assert_eq!(block_on(store.check(CheckDepth::Full)).unwrap(), []);
+}
+
+/// It took 113 MiB once.
+#[test]
+fn a_new_store_takes_half_of_113_mebibytes_at_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(folder.path(), Options::default()).unwrap();
+    let taken = blocks(folder.path());
+    assert!(taken <= 113 << 19, "{taken} bytes are taken before the first task");
+    drop(store);
+}
+
+#[test]
+fn a_disk_too_small_for_a_store_is_refused_with_what_a_store_needs() {
+    let Some(disk) = rig::provide(SmallDisk::make(4)) else { return };
+    let refused = LocalStore::open(&disk.folder(), Options::default()).unwrap_err();
+    assert_eq!(refused.code(), ReasonCode::StoreFull);
+    let fact = |name: &str| refused.refusal.context.get(name).unwrap();
+    assert_eq!(fact("needed_bytes"), "8388608");
+    assert_eq!(*fact("path"), disk.folder().display().to_string());
+    assert!(fact("free_bytes").parse::<u64>().unwrap() <= 4 << 20);
+}
+
+#[test]
+fn a_read_only_disk_is_refused_with_file_and_reason() {
+    let Some(disk) = rig::provide(SmallDisk::make(SMALL_MEBIBYTES)) else { return };
+    drop(LocalStore::open(&disk.folder(), Options::default()).unwrap());
+    disk.make_read_only().unwrap();
+    let refused = LocalStore::open(&disk.folder(), Options::default()).unwrap_err();
+    let fact = |name: &str| refused.refusal.context.get(name).unwrap();
+    assert_eq!(*fact("path"), disk.folder().join("lock").display().to_string());
+    assert!(fact("why").contains("Read-only file system"), "{refused}");
+}
+
+/// What the files of a folder take on the disk.
+fn blocks(folder: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let of = |entry: std::fs::DirEntry| match entry.file_type().unwrap().is_dir() {
+        true => blocks(&entry.path()),
+        false => entry.metadata().unwrap().blocks() * 512,
+    };
+    entries.map(of).sum()
 }
 
 #[test]

@@ -21,7 +21,7 @@ use ekiden_core::record::{Pool, Record};
 use ekiden_core::retry::FailureKind;
 use ekiden_core::schedule::Schedule;
 use ekiden_core::task::Phase;
-use ekiden_core::time::{Millis, Timestamp};
+use ekiden_core::time::{ClockLead, Millis, Timestamp};
 use ekiden_store::transfer::{Existing, export, import};
 use ekiden_store::{CheckDepth, MemoryStore, Op, Store, StoreExt};
 use ekiden_store_local::disk::SystemDisk;
@@ -109,7 +109,7 @@ async fn change_everything(store: &dyn Store) {
         panic!("no schedule")
     };
     let schedule = Schedule { paused: true, newer: Newer::NONE, ..schedule.as_ref().clone() };
-    store.run(&SetSchedule { schedule }, op(4), NOW).await.unwrap();
+    store.run(&SetSchedule { schedule, lead: ClockLead::NONE }, op(4), NOW).await.unwrap();
 }
 
 /// Pauses the pool, with settings that somebody made who knows nothing of those that were there.

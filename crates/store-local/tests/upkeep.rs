@@ -9,14 +9,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ekiden_core::commit::{Action, Commit, Expect, Write};
 use ekiden_core::id::{Namespace, OpId, TaskId};
+use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::record::Record;
 use ekiden_core::task::{Phase, Spec};
+use ekiden_core::time::Timestamp;
 use ekiden_store::conformance::lab::{Lab, add, id, ns, pool};
 use ekiden_store::conformance::reopen::one_of_each_kind;
 use ekiden_store::conformance::{Factory, run_case};
 use ekiden_store::transfer::{Existing, export, transfer};
-use ekiden_store::{CheckDepth, CountScope, MemoryStore, Op, Store};
+use ekiden_store::{CheckDepth, CountScope, DueQuery, MemoryStore, Op, Store};
 use ekiden_store_local::{LocalStore, Options};
 
 /// Small files, and hardly anything in memory.
@@ -89,6 +91,36 @@ async fn apply(store: &dyn Store, ops: Vec<Op>) {
 
 async fn tasks(store: &dyn Store) -> u64 {
     store.counts(CountScope { namespace: ns(), pool: None }).await.unwrap().by_phase.values().sum()
+}
+
+/// C19: what is due is found behind what was removed since the last checkpoint, however little is asked for. A disk without room for
+/// a checkpoint could not be emptied otherwise.
+#[tokio::test]
+async fn what_is_due_is_found_behind_what_was_removed() {
+    let folder = Folder::new();
+    let quiet = || Options { checkpoint_every: Duration::from_secs(3_600), ..small() };
+    let store = Arc::new(LocalStore::open(&folder.path("data"), quiet()).unwrap());
+    let lab = lab_over(store.clone()).await;
+    apply(&*store, (0..40).map(|n| put(&lab, n, Phase::Succeeded)).collect()).await;
+    store.close().await.unwrap();
+    drop((lab, store));
+    // Now they rest in the checkpoint.
+    let store = Arc::new(LocalStore::open(&folder.path("data"), quiet()).unwrap());
+    let due = |limit| {
+        let query = DueQuery { namespace: ns(), index: DueIndex::Purge, until: Timestamp::MAX, limit };
+        let store = store.clone();
+        async move { store.due(query).await.unwrap().into_iter().map(|entry| entry.key).collect::<Vec<_>>() }
+    };
+    let all = due(40).await;
+    assert_eq!(all.len(), 40);
+    for (gone, key) in (1..).zip(&all) {
+        let delete = Write { key: key.clone(), expect: Expect::Any, action: Action::Delete };
+        apply(&*store, vec![Op::Commit(Commit::new(OpId::from_bits(1_000 + gone), vec![delete]).unwrap())]).await;
+        let gone = usize::try_from(gone).unwrap();
+        for limit in [1, 3] {
+            assert_eq!(due(limit).await, all.iter().skip(gone).take(limit).cloned().collect::<Vec<_>>(), "{gone} gone");
+        }
+    }
 }
 
 /// Everything that was acknowledged before a backup began is in it, while four callers go on writing.

@@ -1,6 +1,7 @@
 //! What every store can do because it is one: carry out plans, claim, read one thing. A store cannot override any of it.
 
 use std::borrow::Borrow;
+use std::collections::HashSet;
 use std::future::Future;
 
 use ekiden_core::claim::Claim;
@@ -250,13 +251,26 @@ async fn finish<S: Store + ?Sized, P: Plan + Sync, B: Borrow<P>>(
     last: &mut Option<Last>,
     now: Timestamp,
 ) {
+    refuse_ids_used_twice(jobs);
     let mut needs = Vec::with_capacity(jobs.len());
-    for (at, job) in jobs.iter().enumerate() {
+    for (at, job) in jobs.iter().enumerate().filter(|(_, job)| job.done.is_none()) {
         job.add_first_needs(at, &mut needs);
     }
     read(store, jobs, needs).await;
     while jobs.iter().any(|job| job.done.is_none()) {
         step(store, jobs, last, now).await;
+    }
+}
+
+/// A store takes the second commit of an id for a repetition of the first, and would answer for both that they were applied.
+fn refuse_ids_used_twice<P: Plan, B: Borrow<P>>(jobs: &mut [Job<P, B>]) {
+    let mut ids = HashSet::with_capacity(jobs.len());
+    for job in jobs {
+        if !ids.insert(job.id) {
+            let refusal = Refusal::new(ReasonCode::CommitInvalid).with("key", job.id);
+            job.done =
+                Some(Err(PlanError::Refused(refusal.with("why", "another change in the same request has its id"))));
+        }
     }
 }
 

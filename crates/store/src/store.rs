@@ -43,10 +43,11 @@ use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, Ta
 /// **Claims**
 /// - **C11** A claim gives only tasks with a ready entry in a line that it asks for, whose `at` is not after the claim's
 ///   `now`. It writes what [`Claim::take`](ekiden_core::claim::Claim::take) says, and passes over what that refuses.
+///   It may give fewer than it may when they are large.
 /// - **C12** No task goes to two live claims.
 /// - **C13** The smallest order first, over all lines that the claim asks for. Where several claim at once, a store may
 ///   let a task be overtaken by at most [`CLAIM_WINDOW_MAX`](ekiden_core::limits::CLAIM_WINDOW_MAX) others a claim.
-/// - **C14** The same claim id gives the tasks that it took and still holds, cancelled ones too until their attempt has
+/// - **C14** A repeated claim (C26) gives the tasks that it took and still holds, cancelled ones too until their attempt has
 ///   ended; while there are any, it takes no others. A store whose index lags may fail to find them and take others; a
 ///   holder therefore gives back what it holds and does not run.
 /// - **C15** A claim promotes due entries of the lines that it asks for, at most 256 and as [`promote`] allows, before it
@@ -55,12 +56,20 @@ use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page, RecordQuery, Ta
 ///   claims only.
 /// - **C17** What a claim looks at depends on pools, kinds and limit, never on how many tasks wait.
 ///
+/// **Ids**
+/// - **C26** An id grants nothing by itself. A claim repeats an earlier claim if both have the same id and the same holder and
+///   ask in the same namespace; a holder's name belongs to its namespace. The repeated claim gives only tasks of namespaces,
+///   pools and kinds that it asks for. For another holder, or in another namespace, the id is a new one. A store recognises a
+///   repeated commit only by the records that the commit puts, and their keys name the namespace. Isolation does not rest on
+///   secret ids. Callers still draw them from [`Entropy::from_system`](crate::entropy::Entropy::from_system): a caller that
+///   guesses the id of a later commit, and may write one of its records, can make that commit look applied (C5).
+///
 /// **Reads**
 /// - **C18** `get` and `records` see every applied commit. `get` answers in the order of the keys, `records` in the byte
 ///   order of names.
 /// - **C19** `due` lists what its index entries say is due, oldest first. It is a hint: the record decides.
-/// - **C20** `tasks` lists by creation time and id. A page reads a bounded number of records; an empty page with a cursor
-///   is not the end. Following the cursors gives every task that matched all along exactly once.
+/// - **C20** `tasks` lists by creation time and id. A page reads a bounded number of records, and may end early
+///   when its tasks are large; an empty page with a cursor is not the end. Following the cursors gives every task that matched all along exactly once.
 /// - **C21** `counts` gives all nine phases at a cost that does not grow with the tasks, and says whether it is exact.
 /// - **C22** Namespaces are isolated: no answer and no write crosses them, unless a caller names two.
 /// - **C23** A hint may be lost or wrong; nothing depends on it. An applied commit gives one for each task that it makes

@@ -31,6 +31,10 @@ enum Bug {
     ForgetsCommitIds,
     /// Does not know the ids of claims it has answered.
     ForgetsClaimIds,
+    /// Answers a repeated claim id without comparing the holder and what it asks for.
+    ComparesClaimIdsOnly,
+    /// Takes any commit for repeated whose id it has applied, whatever records it names.
+    ComparesCommitIdsOnly,
     /// Gives tasks to a claim that another claim holds.
     HandsOutTwice,
     /// Does not look at `at`.
@@ -77,6 +81,11 @@ const MEANT: &[(Bug, &str, &str)] = &[
     (Bug::LosesSecondWrite, "commit", "twenty_five_writes_happen_or_none"),
     (Bug::ForgetsCommitIds, "commit", "a_repeated_create_changes_nothing"),
     (Bug::ForgetsClaimIds, "claim", "a_repeated_claim_gives_the_same_tasks_and_no_others"),
+    (Bug::ComparesClaimIdsOnly, "claim", "a_claim_id_of_another_namespace_gives_nothing_of_it"),
+    (Bug::ComparesClaimIdsOnly, "claim", "a_claim_id_of_another_holder_gives_nothing_of_its_tasks"),
+    (Bug::ComparesClaimIdsOnly, "claim", "a_repeated_claim_gives_only_pools_and_kinds_that_it_asks_for"),
+    (Bug::ComparesClaimIdsOnly, "random", "random_operations_agree_with_the_naive_model"),
+    (Bug::ComparesCommitIdsOnly, "commit", "a_commit_id_says_nothing_of_records_that_it_did_not_put"),
     (Bug::HandsOutTwice, "concurrency", "each_task_goes_to_one_of_many_claimers"),
     (Bug::ForgetsAt, "claim", "a_delayed_task_is_given_from_its_very_moment_on"),
     (Bug::ForgetsOrder, "order", "the_better_priority_goes_first"),
@@ -111,6 +120,7 @@ struct Memory {
     ids: u128,
     claimed: Vec<Versioned>,
     commits: BTreeSet<OpId>,
+    taken: BTreeMap<OpId, BTreeSet<Key>>,
     read: BTreeMap<Key, Option<Versioned>>,
     gone: u64,
 }
@@ -167,6 +177,9 @@ impl Broken {
         let gone = u64::try_from(tasks_deleted.count()).unwrap_or(0);
         self.memory(|memory| memory.gone += gone);
         let repeated = !self.memory(|memory| memory.commits.insert(commit.id()));
+        if self.bug == Bug::ComparesCommitIdsOnly && repeated {
+            return Ok(Answer::Applied(ekiden_store::Applied { revisions: vec![None; asked].into() }));
+        }
         if self.bug == Bug::DoublesAdds && repeated && !adds.is_empty() {
             self.add_again(adds).await?;
         }
@@ -218,7 +231,16 @@ impl Broken {
             Bug::IgnoresKinds => claim.kinds = ekiden_core::claim::Kinds::Any,
             _ => {}
         }
+        if self.bug == Bug::ComparesClaimIdsOnly {
+            let taken = self.taken_under(claim.id).await?;
+            if !taken.is_empty() {
+                return Ok(Answer::Claimed(Claimed { tasks: taken, visited: 1 }));
+            }
+        }
+        let id = claim.id;
         let claimed = self.inner.claim(claim).await?;
+        let keys = claimed.tasks.iter().map(|task| task.key.clone());
+        self.memory(|memory| memory.taken.entry(id).or_default().extend(keys));
         Ok(Answer::Claimed(self.memory(|memory| {
             let earlier = std::mem::replace(&mut memory.claimed, claimed.tasks.clone());
             if self.bug == Bug::HandsOutTwice && claimed.tasks.is_empty() {
@@ -227,6 +249,19 @@ impl Broken {
                 claimed
             }
         })))
+    }
+
+    /// Every task that a claim id holds, in any namespace.
+    async fn taken_under(&self, claim: OpId) -> Result<Vec<Versioned>, StoreError> {
+        let keys = self.memory(|memory| memory.taken.get(&claim).cloned()).unwrap_or_default();
+        let mut tasks: Vec<Versioned> =
+            self.inner.get(keys.into_iter().collect()).await?.into_iter().flatten().collect();
+        tasks.retain(|found| {
+            let lease = found.record.as_task().and_then(|task| task.state.lease.as_ref());
+            lease.is_some_and(|lease| lease.claim == claim)
+        });
+        tasks.sort_by_key(|found| found.record.as_task().map(|task| task.spec.order()));
+        Ok(tasks)
     }
 }
 
@@ -359,8 +394,9 @@ impl Factory for Breaker {
         Some(Arc::new(store))
     }
 
+    /// So many that none of the bugs which the model must find gets through.
     fn random_sequences(&self) -> usize {
-        100
+        300
     }
 }
 
@@ -417,6 +453,8 @@ caught! {
     losing_the_second_write_is_caught: LosesSecondWrite,
     forgetting_commit_ids_is_caught: ForgetsCommitIds,
     forgetting_claim_ids_is_caught: ForgetsClaimIds,
+    comparing_claim_ids_only_is_caught: ComparesClaimIdsOnly,
+    comparing_commit_ids_only_is_caught: ComparesCommitIdsOnly,
     handing_out_twice_is_caught: HandsOutTwice,
     forgetting_the_moment_is_caught: ForgetsAt,
     forgetting_the_order_is_caught: ForgetsOrder,

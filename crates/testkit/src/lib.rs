@@ -12,6 +12,7 @@ pub mod behaviour;
 mod checker;
 mod facts;
 pub mod fleet;
+mod foreseen;
 mod history;
 mod laws;
 pub mod mutator;
@@ -27,6 +28,7 @@ pub mod workload;
 
 pub use checker::{Law, Violation, check, verdict};
 pub use facts::{Ack, Call, EnqueueFacts, FinalState, FinalTask, Grant, Note, Reply};
+pub use foreseen::{foreseen_tails, tail_of_op, tail_of_task};
 pub use history::{Client, History, Line, Pending, Recorder, What};
 pub use recorded::Recorded;
 pub use recorded_queue::{RecordedQueue, taken_away};

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ekiden_core::reason::{ReasonCode, Refusal};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 /// How bytes stand in a JSON document.
@@ -47,7 +47,7 @@ fn value(text: &str) -> Option<&RawValue> {
     serde_json::from_str::<&RawValue>(text).ok().filter(|value| value.get().len() == text.len())
 }
 
-/// The bytes that stand in a document; nothing stands for `null`.
+/// The bytes that stand in a document; a field that was left out stands for `null`.
 pub fn decode(field: &str, value: Option<Box<RawValue>>, encoding: Encoding) -> Result<Bytes, Refusal> {
     let Some(value) = value else { return Ok(Bytes::from_static(b"null")) };
     let wrong = |why: &str| Refusal::new(ReasonCode::PayloadInvalid).with("field", field).with("why", why);
@@ -59,6 +59,11 @@ pub fn decode(field: &str, value: Option<Box<RawValue>>, encoding: Encoding) -> 
         Encoding::Text => text(&value).map(Bytes::from),
         Encoding::Base64 => STANDARD.decode(text(&value)?).map(Bytes::from).map_err(|_| wrong("not base64")),
     }
+}
+
+/// Reads a field that holds any JSON. `null` is a value there, which serde would take for a field that was left out.
+pub(crate) fn any_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::deserialize(deserializer).map(Some)
 }
 
 fn is_json(content_type: &str) -> bool {

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use ekiden_core::dependency::OnParentFailure;
 use ekiden_core::id::{Kind, OpId, PoolName, RunnerId, TaskId};
+use ekiden_core::limits;
 use serde::Deserialize;
 use serde::de::value::{BorrowedStrDeserializer, Error};
 use serde_json::value::RawValue;
 
+use crate::bounded::{BATCH_TASKS_MAX, SETTLEMENTS_MAX};
 use crate::content::Encoding;
 use crate::lease::{Claim, Settle, Settlement, Verdict};
 use crate::spec::{NewTask, Wishes};
@@ -32,7 +34,7 @@ impl Glance for Settle {
     fn scan(scan: &mut Scan<'_>) -> Option<Self> {
         let (mut settlements, mut claim) = (None, None);
         scan.object(|scan, name| match name {
-            "settlements" => fill(&mut settlements, scan.list(Settlement::scan)?),
+            "settlements" => fill(&mut settlements, scan.list(SETTLEMENTS_MAX, Settlement::scan)?),
             "claim" => fill(&mut claim, Claim::scan(scan)?),
             _ => None,
         })?;
@@ -74,8 +76,10 @@ impl Glance for Claim {
         scan.object(|scan, name| match name {
             "id" => fill(&mut id, op_id(scan.string()?)?),
             "runner" => fill(&mut runner, RunnerId::new(scan.string()?).ok()?),
-            "pools" => fill(&mut pools, scan.list(|scan| PoolName::new(scan.string()?).ok())?),
-            "task_types" => fill(&mut task_types, scan.list(|scan| Kind::new(scan.string()?).ok())?),
+            "pools" => fill(&mut pools, scan.list(limits::CLAIM_POOLS_MAX, |scan| PoolName::new(scan.string()?).ok())?),
+            "task_types" => {
+                fill(&mut task_types, scan.list(limits::CLAIM_KINDS_MAX, |scan| Kind::new(scan.string()?).ok())?)
+            }
             "limit" => fill(&mut limit, usize::try_from(scan.number()?).ok()?),
             "wait_ms" => fill(&mut wait_ms, scan.number()?),
             _ => None,
@@ -89,7 +93,7 @@ impl Glance for EnqueueBatch {
     fn scan(scan: &mut Scan<'_>) -> Option<Self> {
         let mut tasks = None;
         scan.object(|scan, name| match name {
-            "tasks" => fill(&mut tasks, scan.list(NewTask::scan)?),
+            "tasks" => fill(&mut tasks, scan.list(BATCH_TASKS_MAX, NewTask::scan)?),
             _ => None,
         })?;
         Some(Self { tasks: tasks? })
@@ -246,7 +250,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    /// A list of at most so many items; what to say of a longer one is left to serde.
+    fn list<T>(&mut self, most: usize, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         self.expect(b'[')?;
         // A list that grows step by step moves what it has, and tasks are large.
         let room = (self.text.len() - self.at) / ITEM_BYTES;
@@ -257,6 +262,9 @@ impl<'a> Scan<'a> {
             return Some(items);
         }
         loop {
+            if items.len() == most {
+                return None;
+            }
             items.push(item(self)?);
             match self.next()? {
                 b',' => {}

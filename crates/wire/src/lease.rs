@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use ekiden_core::attempt::Stage;
 use ekiden_core::id::{Kind, OpId, PoolName, RunnerId, TaskId};
+use ekiden_core::limits;
 use ekiden_core::task::Phase;
 use ekiden_core::time::Timestamp;
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::content::Encoding;
+use crate::bounded::{self, SETTLEMENTS_MAX};
+use crate::content::{self, Encoding};
 use crate::error::ErrorDetail;
 use crate::moment;
 use crate::spec::Spec;
@@ -21,7 +23,7 @@ use crate::task::{AnswerGiven, Progress, Question};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// The caller's name for the request. The same again, after a lost reply, gives the same tasks.
+    /// The caller's name for the request. The same again, after a lost reply, gives the same runner the same tasks, if it asks for them in the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::OpId>))]
     pub id: Option<OpId>,
@@ -29,10 +31,15 @@ pub struct Claim {
     #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Id))]
     pub runner: RunnerId,
     /// The pools to look in; `default` if this is left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "bounded::capped_or_null::<_, _, { limits::CLAIM_POOLS_MAX }>",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<crate::schema::Id>>, min_items = 1, max_items = 64))]
     pub pools: Option<Vec<PoolName>>,
     /// The types to look for.
+    #[serde(deserialize_with = "bounded::capped::<_, _, { limits::CLAIM_KINDS_MAX }>")]
     #[cfg_attr(feature = "schema", schema(value_type = Vec<crate::schema::Id>, min_items = 1, max_items = 64))]
     pub task_types: Vec<Kind>,
     /// How many tasks at most.
@@ -83,7 +90,7 @@ pub struct LeasedTask {
 #[serde(deny_unknown_fields)]
 pub struct Settle {
     /// The ends of attempts.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list::<_, _, SETTLEMENTS_MAX>")]
     #[cfg_attr(feature = "schema", schema(max_items = 256))]
     pub settlements: Vec<Settlement>,
     /// What to claim after them.
@@ -116,12 +123,13 @@ pub struct Settlement {
 pub enum Verdict {
     /// Well.
     Succeeded {
-        /// What the handler returned.
+        /// What the handler returned. `null` is a result as well.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Json))]
         result: Option<Box<RawValue>>,
         /// How the result stands here.
         #[serde(default, skip_serializing_if = "Encoding::is_json")]
+        #[cfg_attr(feature = "schema", schema(value_type = Option<Encoding>))]
         result_encoding: Encoding,
     },
     /// Badly.
@@ -131,8 +139,9 @@ pub enum Verdict {
         error: Arc<str>,
         /// Whether trying again is pointless.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[cfg_attr(feature = "schema", schema(value_type = Option<bool>))]
         permanent: bool,
-        /// The wait before the next attempt, instead of the policy's.
+        /// The wait before the next attempt, instead of the policy's. More than ten years is cut to ten years.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
@@ -148,6 +157,7 @@ pub enum Verdict {
     /// By the wish to go on later; no attempt is spent.
     Snoozed {
         /// How much later.
+        #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Delay))]
         delay_ms: u64,
     },
     /// By a question.
@@ -173,6 +183,7 @@ pub enum Verdict {
 #[serde(deny_unknown_fields)]
 struct VerdictFields {
     outcome: OutcomeName,
+    #[serde(default, deserialize_with = "content::any_json")]
     result: Option<Box<RawValue>>,
     result_encoding: Option<Encoding>,
     error: Option<Arc<str>>,
@@ -234,7 +245,8 @@ impl VerdictFields {
     /// A field that is left.
     fn left(&self) -> Option<&'static str> {
         let fields = [
-            ("result", self.result.is_some()),
+            // Some clients write every field that they know, and `null` where there is nothing.
+            ("result", self.result.as_ref().is_some_and(|result| result.get() != "null")),
             ("result_encoding", self.result_encoding.is_some()),
             ("error", self.error.is_some()),
             ("permanent", self.permanent.is_some()),

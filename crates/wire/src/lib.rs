@@ -4,6 +4,7 @@
 //! Moments are text of 24 characters, durations are numbers whose names end in `_ms`. Requests refuse fields that they do
 //! not know, so that a typo is told; answers may grow new ones.
 
+mod bounded;
 mod content;
 mod error;
 mod event;
@@ -21,6 +22,7 @@ mod sweep;
 mod task;
 mod text;
 
+pub use bounded::{BATCH_TASKS_MAX, SETTLEMENTS_MAX};
 pub use content::{Encoding, decode, encode};
 pub use error::{ErrorBody, ErrorDetail, Happened};
 pub use event::{Reset, TaskChange};

@@ -17,6 +17,7 @@ use crate::retry::Retry;
 #[serde(rename_all = "snake_case")]
 pub enum Timeout {
     /// At most this long.
+    #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Span))]
     AfterMs(u64),
     /// No limit.
     Never,
@@ -28,6 +29,7 @@ pub enum Timeout {
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
     /// Purged this long after the end.
+    #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Span))]
     ForMs(u64),
     /// Until somebody purges by hand.
     Forever,
@@ -41,6 +43,7 @@ pub enum Concurrency {
     /// One a processor core.
     Cores,
     /// This many.
+    #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Slots))]
     Fixed(u32),
 }
 
@@ -57,6 +60,7 @@ pub struct Policy {
     pub attempts_max: u32,
     /// Crashed and lost attempts after which a task is dead, whatever its budget; `null` where this limit is off.
     #[serde(skip_serializing_if = "usual::crashes_max")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1000))]
     pub crashes_max: Option<u32>,
     /// The waits between attempts.
     #[serde(skip_serializing_if = "usual::retry")]
@@ -142,6 +146,7 @@ pub struct PoolSettings {
     pub paused: bool,
     /// How many tasks of the pool may run at once, over all runners; `null` for no limit.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(minimum = 1))]
     pub running_max: Option<u32>,
     /// How many tasks a runner of this pool executes at once, unless it says otherwise.
     #[serde(default = "cores")]

@@ -12,11 +12,14 @@ pub enum Retry {
     /// Grows from `base_ms` by `factor_percent` up to `cap_ms`.
     Exponential {
         /// The first wait.
+        #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Span))]
         base_ms: u64,
         /// Growth a step, in percent: 200 doubles.
         #[serde(default = "doubled")]
+        #[cfg_attr(feature = "schema", schema(minimum = 100, maximum = 10_000))]
         factor_percent: u32,
         /// No wait is longer.
+        #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Span))]
         cap_ms: u64,
         /// Whether waits are spread: `equal` or `none`.
         #[serde(default = "spread")]
@@ -26,11 +29,13 @@ pub enum Retry {
     /// The same wait each time.
     Fixed {
         /// The wait.
+        #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Span))]
         delay_ms: u64,
     },
     /// These waits in order; the last one repeats.
     Steps {
         /// The waits.
+        #[cfg_attr(feature = "schema", schema(value_type = Vec<crate::schema::Span>, min_items = 1, max_items = 10))]
         delays_ms: Vec<u64>,
     },
     /// No second attempt after a failure.

@@ -32,7 +32,7 @@ pub struct Beat {
     pub pools: Vec<PoolName>,
     /// The types that it handles.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(value_type = Vec<crate::schema::Id>, max_items = 64))]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<crate::schema::Id>, max_items = 1024))]
     pub task_types: Vec<Kind>,
 }
 

@@ -29,6 +29,7 @@ pub enum Every {
     /// By a period.
     Interval {
         /// The period.
+        #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Span))]
         period_ms: u64,
         /// A moment that ticks are counted from.
         #[serde(with = "moment")]
@@ -59,7 +60,7 @@ pub struct NewSchedule {
     /// Whether it rests.
     #[serde(default)]
     pub paused: bool,
-    /// What each tick hands in.
+    /// What each tick hands in. It cannot be held, wait for other tasks or have an idempotency key.
     pub task: NewTask,
 }
 

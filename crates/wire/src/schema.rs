@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ekiden_core::{attempt, event, task};
+use ekiden_core::{attempt, event, limits, task};
 use utoipa::openapi::schema::{KnownFormat, Object, SchemaFormat, Type};
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -30,6 +30,11 @@ fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String)
 }
 
+fn whole(least: usize, most: u64) -> ObjectBuilder {
+    let most = usize::try_from(most).expect("maxima fit the machine");
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(Some(most))
+}
+
 fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> Object {
     text().enum_values(Some(words.into_iter().map(str::to_owned).collect::<Vec<_>>())).build()
 }
@@ -39,6 +44,9 @@ described! {
     OpId = text().format(Some(SchemaFormat::Custom("uuid".to_owned()))).description(Some("a uuid that the caller made"));
     Moment = text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).description(Some("UTC, always 24 characters in answers"));
     Json = ObjectBuilder::new().schema_type(utoipa::openapi::schema::SchemaType::AnyValue).description(Some("any JSON value"));
+    Span = whole(1, limits::DURATION_MAX.as_u64()).description(Some("milliseconds, at least one and at most ten years"));
+    Delay = whole(0, limits::DURATION_MAX.as_u64()).description(Some("milliseconds, at most ten years"));
+    Slots = whole(1, 10_000).description(Some("a number of tasks"));
     TaskState = one_of(task::Phase::ALL.iter().map(|phase| phase.as_str()));
     EventName = one_of(event::EventName::ALL.iter().map(|event| event.as_str()));
     Outcome = one_of(attempt::Outcome::ALL.iter().map(|outcome| outcome.as_str()));

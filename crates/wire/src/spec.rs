@@ -9,6 +9,7 @@ use ekiden_core::id::{
     GroupId, IdempotencyKey, Kind, LaneKey, Namespace, OpId, PoolName, SessionId, TaskId, UniqueKey,
 };
 use ekiden_core::lane::{Hold, LaneSpec};
+use ekiden_core::limits;
 use ekiden_core::order::Rank;
 use ekiden_core::reason::Refusal;
 use ekiden_core::task::{JSON, TaskEnvelope};
@@ -17,6 +18,7 @@ use ekiden_core::{task as core, unique};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::bounded;
 use crate::content::{self, Encoding};
 use crate::moment;
 use crate::pool::{Keep, Policy, Timeout};
@@ -38,8 +40,8 @@ pub struct NewTask {
     /// Selects the handler.
     #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Id))]
     pub task_type: Kind,
-    /// What the handler gets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What the handler gets; `null` if this is left out.
+    #[serde(default, deserialize_with = "content::any_json", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Json))]
     pub payload: Option<Box<RawValue>>,
     /// How the payload stands here.
@@ -59,6 +61,7 @@ pub struct NewTask {
     pub title: Option<Arc<str>>,
     /// May run this long after it was handed in. Not together with `run_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::Delay>))]
     pub delay_ms: Option<u64>,
     /// May run from this moment on. Not together with `delay_ms`.
     #[serde(default, with = "moment::optional", skip_serializing_if = "Option::is_none")]
@@ -66,6 +69,7 @@ pub struct NewTask {
     pub run_at: Option<Timestamp>,
     /// How long after being handed in it may still start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::Span>))]
     pub expires_after_ms: Option<u64>,
     /// Whether it is held until somebody releases it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -85,7 +89,11 @@ pub struct NewTask {
     #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::Id>))]
     pub idempotency_key: Option<IdempotencyKey>,
     /// The tasks that it waits for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "bounded::capped::<_, _, { limits::PARENTS_MAX }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[cfg_attr(feature = "schema", schema(value_type = Vec<crate::schema::Id>, max_items = 256))]
     pub depends_on: Vec<TaskId>,
     /// The group that it waits for.
@@ -105,7 +113,11 @@ pub struct NewTask {
     #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::Id>))]
     pub session: Option<SessionId>,
     /// Free text by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "bounded::capped_texts::<_, { limits::LABELS_MAX }>",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     #[cfg_attr(feature = "schema", schema(value_type = BTreeMap<String, String>))]
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// What it says differently from its pool.
@@ -128,6 +140,7 @@ impl NewTask {
 pub struct Wishes {
     /// The budget of attempts, the first one included.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1000))]
     pub attempts_max: Option<u32>,
     /// The waits between attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,6 +210,7 @@ pub enum UniqueHold {
     #[default]
     WhileOpen,
     /// This long.
+    #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Span))]
     ForMs(u64),
     /// Until the task is purged.
     WhileKept,

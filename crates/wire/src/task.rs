@@ -7,6 +7,7 @@ use ekiden_core::attempt::{self, Outcome, Stage};
 use ekiden_core::event::EventName;
 use ekiden_core::filter::TaskFilter;
 use ekiden_core::id::{GroupId, Kind, Namespace, PoolName, QuestionId, RunnerId, SessionId, TaskId};
+use ekiden_core::limits;
 use ekiden_core::newer::Newer;
 use ekiden_core::task as core;
 use ekiden_core::task::Phase;
@@ -14,7 +15,8 @@ use ekiden_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::content::Encoding;
+use crate::bounded::{self, BATCH_TASKS_MAX};
+use crate::content::{self, Encoding};
 use crate::error::ErrorDetail;
 use crate::moment;
 use crate::spec::{NewTask, is_normal};
@@ -37,6 +39,7 @@ pub struct Info {
 #[serde(deny_unknown_fields)]
 pub struct EnqueueBatch {
     /// The tasks.
+    #[serde(deserialize_with = "bounded::list::<_, _, BATCH_TASKS_MAX>")]
     #[cfg_attr(feature = "schema", schema(max_items = 1000))]
     pub tasks: Vec<NewTask>,
 }
@@ -143,8 +146,8 @@ pub struct Task {
     /// Why it ended, or why it is blocked for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason_code: Option<String>,
-    /// What the handler returned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What the handler returned; absent if it returned nothing.
+    #[serde(default, deserialize_with = "content::any_json", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Json))]
     pub result: Option<Box<RawValue>>,
     /// How the result stands here.
@@ -297,7 +300,11 @@ pub struct Question {
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub text: Arc<str>,
     /// What may be answered; anything if there are none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "bounded::capped::<_, _, { limits::QUESTION_CHOICES_MAX }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, max_items = 32))]
     pub choices: Vec<Arc<str>>,
     /// Until when it waits.
@@ -499,7 +506,7 @@ pub struct Maintained {
     pub removed: u64,
     /// Whether there was more to do than one round does.
     pub more: bool,
-    /// When a schedule ticks or the lease of a silent runner ends next, if that is soon.
+    /// When the next entry of any list is due, as far as this round saw. Nothing happens before it unless something is changed.
     #[serde(default, with = "moment::optional", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::Moment>))]
     pub next_tick: Option<Timestamp>,

@@ -46,11 +46,11 @@ struct Row {
 }
 
 /// A function that can prove a requirement, with the ids that its doc comment cites.
-struct Test {
+pub(super) struct Test {
     path: String,
     line: usize,
     /// `core::retry::delay_is_capped`: crate folder, file, inline modules, function; `tests` modules left out.
-    name: String,
+    pub(super) name: String,
     cites: BTreeSet<String>,
 }
 
@@ -143,7 +143,7 @@ fn citations(rows: &[Row], tests: &[Test]) -> Vec<Finding> {
     findings
 }
 
-fn tests_of(file: &TextFile) -> Vec<Test> {
+pub(super) fn tests_of(file: &TextFile) -> Vec<Test> {
     let source = Source::new(&file.text);
     let lines: Vec<_> = file.text.lines().collect();
     let mut tests = Vec::new();
@@ -223,7 +223,7 @@ fn test_name(path: &str, source: &Source<'_>, function: &Function) -> String {
 }
 
 /// A name as it is compared: crate folder or package name, with or without its `tests` modules.
-fn canonical(name: &str) -> String {
+pub(super) fn canonical(name: &str) -> String {
     let name = name.strip_prefix("ekiden_").unwrap_or(name);
     name.split("::").filter(|part| *part != "tests").collect::<Vec<_>>().join("::")
 }

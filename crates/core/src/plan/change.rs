@@ -65,12 +65,22 @@ impl Plan for Happen {
         if let Event::LeaseLost { evidence: Evidence::RunnerDead(runner) } = &self.event {
             check_death(draft, &self.task.namespace, runner)?;
         }
-        draft.happen(&self.task, &self.event)
+        let happened = draft.happen(&self.task, &self.event)?;
+        // What this commit changed before is found done. Where there is still something to change, another op had its id, and
+        // a store would take the commit for a repetition and answer that it was carried out.
+        if matches!(happened, Happened::Changed(_)) && draft.wrote(&self.task)? {
+            let refusal = Refusal::new(ReasonCode::CommitInvalid).with("key", &self.task);
+            return Err(refusal.with("why", "its id was used for another change").into());
+        }
+        Ok(happened)
     }
 
     fn single(&self, id: OpId, view: &View, now: Timestamp) -> Option<Result<(Happened, Commit), Refusal>> {
         let seen = view.record(&self.task)??;
         let task = seen.record.as_task()?;
+        if seen.was_written_by(id) {
+            return None;
+        }
         let is_counted = task.state.lease.as_ref().is_some_and(|lease| lease.counted);
         let concerns_others =
             task.spec.lane.is_some() || task.spec.unique.is_some() || task.state.has_dependents || is_counted;

@@ -109,6 +109,11 @@ impl<'v> Draft<'v> {
         Ok(self.read(key)?.is_some_and(|versioned| versioned.created_by == self.id))
     }
 
+    /// Whether the record as read was written by an op with the id of this commit.
+    pub(crate) fn wrote(&self, key: &Key) -> Result<bool, Stop> {
+        Ok(self.read(key)?.is_some_and(|versioned| versioned.was_written_by(self.id)))
+    }
+
     /// Whether something, or its absence, was read under a key.
     pub(crate) fn knows(&self, key: &Key) -> bool {
         self.view.knows(key)

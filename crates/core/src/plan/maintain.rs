@@ -35,11 +35,13 @@ pub fn due_event(index: DueIndex, task: Key) -> Option<Happen> {
     Some(Happen { task, event })
 }
 
-/// Removes a record that only lived for a while, once its time is over.
+/// Removes a record that only lived for a while.
 #[derive(Clone, Debug)]
 pub struct Forget {
     /// The record.
     pub record: Key,
+    /// Whether to wait for the end of its time. A record that is still needed never goes.
+    pub when: PurgeWhen,
 }
 
 impl Plan for Forget {
@@ -47,7 +49,8 @@ impl Plan for Forget {
 
     fn draft(&self, draft: &mut Draft<'_>) -> Result<bool, Stop> {
         let Some(record) = draft.record(&self.record)? else { return Ok(false) };
-        let over = Index::of(&self.record, &record).due_at(DueIndex::Forget).is_some_and(|at| at <= draft.now());
+        let goes_at = Index::of(&self.record, &record).due_at(DueIndex::Forget);
+        let over = goes_at.is_some_and(|at| self.when == PurgeWhen::OnDemand || at <= draft.now());
         if over {
             draft.delete(self.record.clone());
         }
@@ -64,7 +67,7 @@ pub struct Purge {
     pub when: PurgeWhen,
 }
 
-/// When an ended task may go.
+/// When what has ended may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeWhen {
     /// When its policy's time is over.

@@ -14,7 +14,7 @@ use crate::record::{Pool, Record};
 use crate::schedule::{Overlap, Schedule};
 use crate::sweep::Sweep;
 use crate::task::{Progress, Spec, Task};
-use crate::time::Timestamp;
+use crate::time::{ClockLead, Timestamp};
 use crate::transition::{Start, report};
 
 /// Sets a pool, whatever it was before.
@@ -46,6 +46,8 @@ impl Plan for SetPool {
 pub struct SetSchedule {
     /// The schedule; its next tick and its latest task are the record's business.
     pub schedule: Schedule,
+    /// How far the process is ahead of its machine's clock.
+    pub lead: ClockLead,
 }
 
 impl Plan for SetSchedule {
@@ -61,7 +63,7 @@ impl Plan for SetSchedule {
         let resumes = found.as_ref().is_some_and(|found| found.paused && !self.schedule.paused);
         let next_at = match &found {
             Some(found) if found.every == self.schedule.every && !resumes => found.next_at,
-            _ => self.schedule.every.next(draft.now())?,
+            _ => self.schedule.every.coming(draft.now(), self.lead)?,
         };
         let mut schedule = Schedule { next_at, ..self.schedule.clone() };
         if let Some(found) = found {
@@ -100,6 +102,8 @@ impl Plan for RemoveSchedule {
 pub struct Tick {
     /// The schedule.
     pub schedule: Key,
+    /// How far the process is ahead of its machine's clock.
+    pub lead: ClockLead,
 }
 
 impl Plan for Tick {
@@ -111,7 +115,7 @@ impl Plan for Tick {
         if found.paused || found.next_at > draft.now() {
             return Ok(Vec::new());
         }
-        let (ticks, next) = found.due(draft.now())?;
+        let (ticks, next) = found.due(draft.now(), self.lead)?;
         let next_at = ticks.get(limits::TICKS_A_COMMIT_MAX).copied().unwrap_or(next);
         let mut schedule = Arc::unwrap_or_clone(found);
         let mut tasks = Vec::new();
@@ -127,6 +131,29 @@ impl Plan for Tick {
         schedule.next_at = next_at;
         draft.put(self.schedule.clone(), Record::Schedule(Arc::new(schedule)));
         Ok(tasks)
+    }
+}
+
+/// Moves the next tick of a schedule to where [`Schedule::moved`] says.
+#[derive(Clone, Debug)]
+pub struct MoveTick {
+    /// The schedule.
+    pub schedule: Key,
+    /// How far the process is ahead of its machine's clock.
+    pub lead: ClockLead,
+}
+
+impl Plan for MoveTick {
+    type Done = ();
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<(), Stop> {
+        if let Some(Record::Schedule(found)) = draft.record(&self.schedule)?
+            && let Some(next_at) = found.moved(draft.now(), self.lead)?
+        {
+            let moved = Schedule { next_at, ..Arc::unwrap_or_clone(found) };
+            draft.put(self.schedule.clone(), Record::Schedule(Arc::new(moved)));
+        }
+        Ok(())
     }
 }
 

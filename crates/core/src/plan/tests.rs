@@ -18,7 +18,7 @@ use crate::mailbox::MessageFields;
 use crate::record::{Record, Revision, Versioned};
 use crate::sweep::Sweep;
 use crate::task::{Phase, Spec, Task};
-use crate::time::{Millis, Timestamp};
+use crate::time::{ClockLead, Millis, Timestamp};
 use crate::transition::Start;
 use crate::unique::{Unique, UniqueHold};
 
@@ -28,6 +28,7 @@ struct Shelf {
     records: BTreeMap<Key, Versioned>,
     ops: u128,
     now: Option<Timestamp>,
+    lead: ClockLead,
     lanes: Lanes,
     /// Of the last plan: how often it had to read, and its commit.
     reads: usize,

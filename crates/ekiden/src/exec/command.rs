@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,16 +11,17 @@ use bytes::Bytes;
 use ekiden_core::attempt::Stage;
 use ekiden_core::id::QuestionId;
 use ekiden_core::limits;
+use ekiden_core::reason::Refusal;
 use ekiden_core::task::{Progress, Question};
 use ekiden_core::time::Millis;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::environment;
 use super::events::{Event, Events, Said};
 use super::exit::{Exit, Meaning, meaning};
-use super::folder::{self, Folder, Keep};
+use super::folder::{self, Folder, Keep, NoFolder};
 use super::orphans;
 use super::output::{Output, Watch};
 use super::redact::Redactor;
@@ -36,8 +38,33 @@ const GRACE: Duration = Duration::from_millis(750);
 /// Half a minute beyond the grace to see a tree empty. What takes longer is stuck in the kernel; its supervisor stays with it.
 const VERIFY_WITHIN: Duration = Duration::from_secs(30);
 
+/// A quarter of a second beyond the grace: a supervisor that works has begun to kill by then. What it has not done by then is
+/// done from outside, and a cancelled tree is still gone within two seconds.
+const REACT_WITHIN: Duration = Duration::from_millis(250);
+
+/// 20 ms between two rounds of killing from outside: what was killed needs a moment to be gone.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// 250 rounds, five seconds: what has not died by then is not going to soon.
+const ROUNDS_MAX: u32 = 250;
+
+/// 50 rounds, one second: a supervisor with nothing below it that says nothing for so long never will.
+const SILENT_ROUNDS_MAX: u32 = 50;
+
+/// One second between rounds for what does not die.
+const AGAIN_STUCK: Duration = Duration::from_secs(1);
+
+/// One second between two looks at a supervisor: how long one that was stopped stays so.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Three looks in a row that found a supervisor stopped: once is an accident, three times is its command's doing.
+const STOPPED_LOOKS_MAX: u32 = 3;
+
 /// One second for the last word about how far a stop is.
 const LAST_STAGE: Duration = Duration::from_secs(1);
+
+/// Ten seconds until an attempt that had no room for its folder is tried again.
+const ROOM_AGAIN: Duration = Duration::from_secs(10);
 
 /// 16 notes on their way to the log; more of them say nothing new.
 const NOTES_MAX: usize = 16;
@@ -177,12 +204,12 @@ impl CommandHandler {
             Directory::Own => folder.work(),
             Directory::At(path) => path.clone(),
         };
-        let events = Events::open(&folder.events())?;
+        let events = Events::of(folder.open_events()?)?;
         let (supervised, stdout, stderr) = Supervised::start(&self.supervisor, &variables, &directory)?;
         Ok(Started { supervised, stdout, stderr, events })
     }
 
-    async fn attempt(&self, folder: &Folder, payload: Bytes, context: &Context) -> Result<Done, TaskError> {
+    async fn attempt(&self, folder: &Arc<Folder>, payload: Bytes, context: &Context) -> Result<Done, TaskError> {
         let cannot = |why: io::Error| TaskError::retryable(format!("cannot start the command: {why}"));
         let Started { mut supervised, stdout, stderr, events } =
             self.start(folder, context, &payload).map_err(cannot)?;
@@ -193,35 +220,48 @@ impl CommandHandler {
             folder: folder.left_behind(),
         };
         supervised.order(&order, &payload).await.map_err(cannot)?;
-        let redactor = Arc::new(Redactor::of(&payload));
-        drop(payload);
+        // Large payloads with many secrets take a while to read.
+        let redactor = tokio::task::spawn_blocking(move || Redactor::of(&payload)).await;
+        let redactor = redactor.unwrap_or(Redactor::Everything);
         let (notes, noted) = mpsc::channel(NOTES_MAX);
         let empty = CancellationToken::new();
+        // Also when the command has ended, and only its output is on its way.
+        let stopped = context.cancellation().child_token();
         let lease = context.lease();
         let output = Output {
             logs: self.logs.clone(),
             attempt: AttemptRef { task: lease.task.clone(), execution_no: lease.token.0 },
             redactor: redactor.clone(),
             watch: self.watch.clone(),
+            stopped: stopped.clone(),
         };
-        let talk =
-            Talk { handler: self, context, supervised, events, notes, redactor: &redactor, heard: Heard::default() };
+        let talk = Talk {
+            handler: self,
+            context,
+            supervised,
+            events,
+            notes,
+            redactor: &redactor,
+            heard: Heard::default(),
+            outside: Outside::default(),
+            stopped,
+        };
         let talking = async {
             let (end, heard) = talk.go_on(folder).await;
             empty.cancel();
             (end, heard)
         };
         let ((end, heard), last_line) = tokio::join!(talking, output.carry(stdout, stderr, noted, empty.clone()));
-        self.judge(end, heard, &last_line, folder, context)
+        self.judge(end, heard, &last_line, folder, context).await
     }
 
     /// What the end of a command makes of its attempt.
-    fn judge(
+    async fn judge(
         &self,
         end: End,
         heard: Heard,
         last_line: &str,
-        folder: &Folder,
+        folder: &Arc<Folder>,
         context: &Context,
     ) -> Result<Done, TaskError> {
         let exit = match end {
@@ -233,6 +273,9 @@ impl CommandHandler {
             }
             End::NotStarted(why) => return Err(TaskError::retryable(why)),
             End::SupervisorDied => return Err(TaskError::crashed("its supervisor died")),
+            End::SupervisorStopped => {
+                return Err(TaskError::crashed("its supervisor was stopped again and again"));
+            }
             End::Exited(exit) => exit,
         };
         if let Some(watch) = &self.watch {
@@ -240,7 +283,7 @@ impl CommandHandler {
         }
         let message = if last_line.is_empty() { exit.to_string() } else { format!("{exit}: {last_line}") };
         match meaning(exit) {
-            Meaning::Succeeded => Ok(Done::Succeeded(result(heard.result, folder)?)),
+            Meaning::Succeeded => Ok(Done::Succeeded(result(heard.result, folder).await?)),
             Meaning::Asked => match heard.question {
                 Some(question) => Ok(Done::Asked(Box::new(asked(question, context)?))),
                 None => Err(TaskError::retryable(format!("{exit}, but no question was asked"))),
@@ -262,10 +305,31 @@ impl TaskHandler for CommandHandler {
         self.grace.saturating_add(VERIFY_WITHIN)
     }
 
+    /// A supervisor ends when its tree is empty, and a cancelled attempt has ended when that was seen, not before.
+    fn ends_by_itself(&self) -> bool {
+        true
+    }
+
+    /// Without a folder of this user alone no attempt can begin.
+    fn check(&self) -> Result<(), Refusal> {
+        folder::private(&self.root)
+    }
+
     async fn execute(&self, payload: Bytes, context: Context) -> Result<Done, TaskError> {
-        let made = Folder::make(&self.root, &context, self.keep);
-        let folder =
-            made.map_err(|why| TaskError::retryable(format!("cannot make a folder for the attempt: {why}")))?;
+        let folder = match Folder::make(&self.root, &context, self.keep) {
+            Ok(folder) => Arc::new(folder),
+            Err(NoFolder::Root(refusal)) => {
+                // Every other attempt would fail here too: this one is handed back, and the runner takes no more.
+                context.give_up(refusal);
+                return Ok(Done::Interrupted);
+            }
+            Err(NoFolder::Own(why)) => {
+                // The place is full, or this process has too much open: it is nothing of the task's, and passes.
+                let task_id = context.task().id.as_str();
+                tracing::warn!(task_id, root = %self.root.display(), %why, "no folder can be made for an attempt; it waits");
+                return Ok(Done::Snoozed(ROOM_AGAIN));
+            }
+        };
         let outcome = self.attempt(&folder, payload, &context).await;
         // It may hold many files; removing them holds nobody else up.
         let _ = tokio::task::spawn_blocking(move || drop(folder)).await;
@@ -292,6 +356,8 @@ enum End {
     Silent(Duration),
     NotStarted(String),
     SupervisorDied,
+    /// It was continued, and stopped again.
+    SupervisorStopped,
 }
 
 /// What a command said that matters at its end.
@@ -310,6 +376,19 @@ struct Talk<'a> {
     notes: mpsc::Sender<String>,
     redactor: &'a Redactor,
     heard: Heard,
+    outside: Outside,
+    /// Whoever carries the output learns by it that the attempt was told to stop.
+    stopped: CancellationToken,
+}
+
+/// What is done from outside when a supervisor does not do it.
+#[derive(Default)]
+struct Outside {
+    /// When everything is killed from outside (again); set when it was told to stop, or says that it cannot.
+    kill_at: Option<Pin<Box<Sleep>>>,
+    rounds: u32,
+    /// In how many looks in a row it was found stopped.
+    stopped_looks: u32,
 }
 
 impl Talk<'_> {
@@ -321,6 +400,7 @@ impl Talk<'_> {
         let mut silence = Box::pin(over(self.handler.silence));
         let mut time = Box::pin(over(self.handler.time));
         let session = self.supervised.session();
+        let mut looks = looks();
         let end = loop {
             tokio::select! {
                 report = self.supervised.report() => match report {
@@ -330,9 +410,14 @@ impl Talk<'_> {
                         exit = Some(with);
                         stages.reached(Stage::Exited);
                     }
-                    Some(Report::Stuck { pids }) => self.stuck(&pids),
+                    Some(Report::Stuck { pids }) => {
+                        self.stuck(&pids);
+                        // Its command may have left it without the means to look and kill.
+                        self.outside.kill_at.get_or_insert_with(|| Box::pin(sleep(AGAIN)));
+                    }
                     Some(Report::Verified) => break told.unwrap_or_else(|| exit.map_or(End::SupervisorDied, End::Exited)),
                     None => {
+                        self.supervised.died().await;
                         let word = format!("EKIDEN_RESULT={}", folder.result().display());
                         let killed = orphans::kill(session, word).await;
                         tracing::warn!(task_id = self.context.task().id.as_str(), killed, "the supervisor of a command died");
@@ -349,6 +434,13 @@ impl Talk<'_> {
                         silence = Box::pin(over(self.handler.silence));
                     }
                 }
+                () = due(&mut self.outside.kill_at) => self.kill_from_outside().await,
+                _ = looks.tick() => {
+                    if self.is_kept_stopped() && told.is_none() {
+                        self.stop().await;
+                        told = Some(End::SupervisorStopped);
+                    }
+                }
                 () = &mut time, if told.is_none() && exit.is_none() => {
                     self.stop().await;
                     told = Some(End::TimedOut);
@@ -359,7 +451,7 @@ impl Talk<'_> {
                 }
             }
         };
-        while let Some(said) = self.events.said() {
+        for said in self.events.rest() {
             self.hear(said);
         }
         self.supervised.gone().await;
@@ -386,8 +478,41 @@ impl Talk<'_> {
     }
 
     async fn stop(&mut self) {
+        self.stopped.cancel();
         let grace_ms = u64::try_from(self.handler.grace.as_millis()).unwrap_or(u64::MAX);
         self.supervised.tell(&Word::Stop { grace_ms }).await;
+        self.outside.kill_at = Some(Box::pin(sleep(self.handler.grace.saturating_add(REACT_WITHIN))));
+    }
+
+    /// Kills what a supervisor should have killed by now. It is the supervisor that says when nothing is left; one that does
+    /// not although nothing seems to be there is killed too, and what it may have left is looked for. So is one whose tree
+    /// cannot be seen, if what it leaves can.
+    async fn kill_from_outside(&mut self) {
+        let is_empty = self.supervised.kill_below().await.unwrap_or_else(|_| orphans::are_adopted());
+        let rounds = self.outside.rounds.saturating_add(1);
+        self.outside.rounds = rounds;
+        if is_empty && rounds >= SILENT_ROUNDS_MAX {
+            self.supervised.kill_itself();
+        } else if rounds == ROUNDS_MAX {
+            self.stuck(&self.supervised.below());
+        }
+        self.outside.kill_at = Some(Box::pin(sleep(if rounds < ROUNDS_MAX { AGAIN } else { AGAIN_STUCK })));
+    }
+
+    /// Continues a supervisor that was stopped. Says whether that was in vain too often.
+    fn is_kept_stopped(&mut self) -> bool {
+        if !self.supervised.is_stopped() {
+            self.outside.stopped_looks = 0;
+            return false;
+        }
+        self.outside.stopped_looks += 1;
+        self.supervised.go_on();
+        tracing::warn!(
+            task_id = self.context.task().id.as_str(),
+            "the supervisor of a command was stopped, and continued"
+        );
+        let _ = self.notes.try_send("the supervisor of the command was stopped, and continued".to_owned());
+        self.outside.stopped_looks >= STOPPED_LOOKS_MAX
     }
 
     /// Takes note of what was said. Says whether it is a sign of life.
@@ -399,8 +524,10 @@ impl Talk<'_> {
                 true
             }
             Said::Event(Event::Heartbeat) => true,
-            Said::Event(question @ Event::Question { .. }) => {
-                self.heard.question = Some(question);
+            Said::Event(Event::Question { text, choices, deadline_ms, default }) => {
+                // The words are for people. Choices and default come back as the answer, so they stay as they are.
+                let text = self.redactor.clean_text(&text).into();
+                self.heard.question = Some(Event::Question { text, choices, deadline_ms, default });
                 true
             }
             Said::Event(Event::Result { value }) => {
@@ -408,11 +535,26 @@ impl Talk<'_> {
                 true
             }
             Said::Nonsense(why) => {
-                // A full line of notes has said it often enough.
+                // Why it was not understood quotes the line. A full line of notes has said it often enough.
+                let why = self.redactor.clean_text(&why);
                 let _ = self.notes.try_send(format!("a line of $EKIDEN_EVENTS was not understood: {why}"));
                 false
             }
         }
+    }
+}
+
+fn looks() -> Interval {
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks
+}
+
+/// Until a moment, if there is one.
+async fn due(at: &mut Option<Pin<Box<Sleep>>>) {
+    match at {
+        Some(at) => at.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -456,9 +598,11 @@ impl Stages {
     }
 }
 
-fn result(said: Option<serde_json::Value>, folder: &Folder) -> Result<Option<Bytes>, TaskError> {
-    let read = folder.read_result();
-    let file = read.map_err(|why| TaskError::retryable(format!("cannot read the result: {why}")))?;
+async fn result(said: Option<serde_json::Value>, folder: &Arc<Folder>) -> Result<Option<Bytes>, TaskError> {
+    let folder = folder.clone();
+    // The command chose what stands there; however long reading it takes, no other attempt waits for it.
+    let read = tokio::task::spawn_blocking(move || folder.read_result()).await;
+    let file = read.map_err(TaskError::retryable)?.map_err(TaskError::retryable)?;
     let result = match said {
         _ if !file.is_empty() => file,
         Some(value) => value.to_string().into_bytes(),

@@ -52,7 +52,7 @@ pub(super) fn facts(context: &Context, folder: &Folder, payload: &[u8]) -> Vec<(
     text("EKIDEN_TRACEPARENT", trace);
     text("TRACEPARENT", trace);
     if let Timeout::After(limit) = spec.policy.timeout {
-        text("EKIDEN_DEADLINE", Some(&(context.now() + limit).to_string()));
+        text("EKIDEN_DEADLINE", Some(&(context.shown() + limit).to_string()));
     }
     facts.into_iter().map(|(name, value)| (name.into(), value)).collect()
 }

@@ -1,12 +1,14 @@
 //! What a command says while it runs: lines of JSON through the pipe `$EKIDEN_EVENTS`. Nothing that it says there can do harm:
 //! lines have a maximum, and what is not understood is noted in the log.
 
+use std::collections::VecDeque;
 use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::io::{ioctl_fionread, read};
 use serde::Deserialize;
-use tokio::net::unix::pipe::{OpenOptions, Receiver};
+use tokio::net::unix::pipe::Receiver;
 
 /// 128 KiB a line: a result in words, with room to spare.
 const LINE_BYTES_MAX: usize = 128 * 1024;
@@ -65,40 +67,48 @@ struct Lines {
     rest: Vec<u8>,
     /// Whether the beginning of this line was too long and is gone.
     skips: bool,
-    said: std::collections::VecDeque<Said>,
+    said: VecDeque<Said>,
 }
 
 impl Events {
-    /// Opens the pipe. It is open for writing too, so that it does not end when a writer goes.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let pipe = OpenOptions::new().read_write(true).open_receiver(path)?;
+    /// Reads from a pipe that does not block. It is open for writing too, so that it does not end when a writer goes.
+    pub(super) fn of(pipe: OwnedFd) -> io::Result<Self> {
+        let pipe = Receiver::from_owned_fd_unchecked(pipe)?;
         Ok(Self { pipe, lines: Lines::default(), buffer: vec![0; READ_BYTES] })
     }
 
     /// The next thing that was said. May be dropped and asked again.
     pub(super) async fn next(&mut self) -> Said {
         loop {
-            if let Some(said) = self.said() {
+            if let Some(said) = self.lines.said.pop_front() {
                 return said;
             }
+            // A writer that never pauses and never ends a line must not keep the thread from everything else.
+            tokio::task::consume_budget().await;
             if self.pipe.readable().await.is_err() {
                 // A pipe that fails says nothing more.
                 return std::future::pending().await;
             }
+            let read = self.pipe.try_read(&mut self.buffer).unwrap_or(0);
+            self.lines.add(self.buffer.get(..read).unwrap_or_default());
         }
     }
 
-    /// The next thing that was said by now.
-    pub(super) fn said(&mut self) -> Option<Said> {
-        loop {
-            if let Some(said) = self.lines.said.pop_front() {
-                return Some(said);
+    /// What was said by now. Only what the pipe holds at this moment is read: other commands of the user may write to it for
+    /// ever.
+    pub(super) fn rest(&mut self) -> VecDeque<Said> {
+        let held = ioctl_fionread(&self.pipe).unwrap_or(0);
+        let mut left = usize::try_from(held).unwrap_or(0);
+        while left > 0 {
+            let bytes_max = left.min(READ_BYTES);
+            let read = self.buffer.get_mut(..bytes_max).map_or(0, |buffer| read(&self.pipe, buffer).unwrap_or(0));
+            if read == 0 {
+                break;
             }
-            match self.pipe.try_read(&mut self.buffer) {
-                Ok(read) if read > 0 => self.lines.add(self.buffer.get(..read).unwrap_or_default()),
-                _ => return None,
-            }
+            left -= read;
+            self.lines.add(self.buffer.get(..read).unwrap_or_default());
         }
+        std::mem::take(&mut self.lines.said)
     }
 }
 
@@ -138,12 +148,51 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
+
     use super::*;
+
+    const HEARTBEAT: &[u8] = b"{\"type\":\"heartbeat\"}\n";
 
     fn said(pieces: &[&[u8]]) -> Vec<Said> {
         let mut lines = Lines::default();
         pieces.iter().for_each(|piece| lines.add(piece));
         lines.said.into()
+    }
+
+    /// X3: another command of the user may write to the pipe for ever. What it held at the end is heard, and nothing waits for
+    /// more.
+    #[tokio::test]
+    async fn a_pipe_that_is_written_to_for_ever_has_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let how = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut events = Events::of(openat(CWD, &path, how, Mode::empty()).unwrap()).unwrap();
+        let mut writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        writer.write_all(HEARTBEAT).unwrap();
+        assert_eq!(events.rest(), [Said::Event(Event::Heartbeat)]);
+        let over = Arc::new(AtomicBool::new(false));
+        let lines = HEARTBEAT.repeat(150);
+        let writers: Vec<_> = (0..4)
+            .map(|_| {
+                let (mut writer, over, lines) = (writer.try_clone().unwrap(), over.clone(), lines.clone());
+                std::thread::spawn(move || while !over.load(Ordering::Relaxed) && writer.write_all(&lines).is_ok() {})
+            })
+            .collect();
+        for _ in 0..20 {
+            let said = events.rest().len();
+            assert!(said <= READ_BYTES / HEARTBEAT.len() + 1, "{said} heartbeats are more than a pipe holds");
+        }
+        over.store(true, Ordering::Relaxed);
+        // A writer that waits for room goes on when the reading end is gone.
+        drop(events);
+        for writer in writers {
+            writer.join().unwrap();
+        }
     }
 
     /// X3: lines come in any pieces; garbage and endless lines harm nobody.

@@ -1,16 +1,28 @@
 //! The folder of one attempt: where the command works, where it leaves its result, and where its side channel is.
 
-use std::fs::{self, DirBuilder};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use ekiden_core::hash;
 use ekiden_core::limits;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use ekiden_core::reason::{ReasonCode, Refusal};
+use rustix::fs::{FileType, Mode, OFlags, mkdirat, mknodat, openat};
 use rustix::process::geteuid;
 
 use crate::context::Context;
+use crate::files::{self, Found, Trust, folders};
+
+/// The folder that a command works in, within its attempt's own.
+const WORK: &str = "work";
+
+/// The file for the result.
+const RESULT: &str = "result";
+
+/// The named pipe for events.
+const EVENTS: &str = "events";
 
 /// What becomes of a folder when its attempt has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,28 +32,42 @@ pub(super) enum Keep {
 }
 
 /// Removed when it is dropped, unless it is to be kept.
+///
+/// The command may do with it what it likes, also put something else in its place. So everything in it is opened below the
+/// handle that was opened when it was made, and nothing by its path.
 pub(super) struct Folder {
     path: PathBuf,
+    handle: OwnedFd,
     keep: Keep,
+}
+
+/// Why there is no folder for an attempt.
+#[derive(Debug)]
+pub(super) enum NoFolder {
+    /// The place for all of them cannot be used, so that no attempt can have one.
+    Root(Refusal),
+    /// This one cannot be made now. Its name is ours, so that is nothing of the task's.
+    Own(io::Error),
 }
 
 impl Folder {
     /// Makes the folder of an attempt below a root, which belongs to this user alone.
-    pub(super) fn make(root: &Path, context: &Context, keep: Keep) -> io::Result<Self> {
-        private(root)?;
+    pub(super) fn make(root: &Path, context: &Context, keep: Keep) -> Result<Self, NoFolder> {
+        private(root).map_err(NoFolder::Root)?;
         let spec = context.task();
         let name = format!("{}/{}", spec.namespace, spec.id);
         let name = format!("{:016x}-{}-{}", hash::of_bytes(name.as_bytes()), context.token().0, std::process::id());
-        let path = root.join(name);
+        Self::at(root.join(name), keep).map_err(NoFolder::Own)
+    }
+
+    fn at(path: PathBuf, keep: Keep) -> io::Result<Self> {
         // Left by a process that had the same number long ago.
-        if fs::exists(&path)? {
-            fs::remove_dir_all(&path)?;
-        }
+        folders::remove_all(&path)?;
         DirBuilder::new().mode(0o700).create(&path)?;
-        let folder = Self { path, keep };
-        DirBuilder::new().mode(0o700).create(folder.work())?;
-        mknodat(CWD, folder.events(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-        Ok(folder)
+        let handle = folders::open(&path)?;
+        mkdirat(&handle, WORK, Mode::RWXU)?;
+        mknodat(&handle, EVENTS, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        Ok(Self { path, handle, keep })
     }
 
     /// What somebody else has to remove if this process cannot.
@@ -51,39 +77,47 @@ impl Folder {
 
     /// Where the command works, if it has no other place.
     pub(super) fn work(&self) -> PathBuf {
-        self.path.join("work")
+        self.path.join(WORK)
     }
 
     /// The file that the command writes its result to.
     pub(super) fn result(&self) -> PathBuf {
-        self.path.join("result")
+        self.path.join(RESULT)
     }
 
     /// The pipe that the command says things through.
     pub(super) fn events(&self) -> PathBuf {
-        self.path.join("events")
+        self.path.join(EVENTS)
     }
 
-    /// What the command left as its result, and one byte more than is allowed of one that is too large.
-    pub(super) fn read_result(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        match fs::File::open(self.result()) {
-            Ok(file) if file.metadata()?.is_file() => {
-                file.take(limits::RESULT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-                Ok(bytes)
-            }
-            Ok(_) => Err(io::Error::other("the result is no file")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(bytes),
-            Err(error) => Err(error),
+    /// The pipe, open at both ends.
+    pub(super) fn open_events(&self) -> io::Result<OwnedFd> {
+        let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(openat(&self.handle, EVENTS, how, Mode::empty())?)
+    }
+
+    /// What the command left as its result, and one byte more than is allowed of one that is too large. Not for a thread of
+    /// the runtime.
+    pub(super) fn read_result(&self) -> Result<Vec<u8>, Refusal> {
+        let failed = |error: &io::Error| files::refusal(&self.result(), error);
+        if let Some(found) = folders::instead_of(&self.handle, &self.path).map_err(|error| failed(&error))? {
+            return Err(files::refusal(&self.path, &io::Error::other(found)));
+        }
+        let file = files::open_at(&self.handle, Path::new(RESULT), OFlags::RDONLY, Trust::Ours);
+        let read = file.and_then(|file| files::read_up_to(file, limits::RESULT_BYTES_MAX as u64 + 1));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            read => read.map_err(|error| failed(&error)),
         }
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if self.keep == Keep::No
-            && let Err(error) = fs::remove_dir_all(&self.path)
-        {
+        if self.keep == Keep::Yes {
+            return;
+        }
+        if let Err(error) = folders::remove_all(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the folder of an attempt");
         }
     }
@@ -94,23 +128,34 @@ pub(super) fn usual_root() -> PathBuf {
     std::env::temp_dir().join(format!("ekiden-{}", geteuid().as_raw()))
 }
 
-/// Makes a folder that nobody else can look into, or refuses one that somebody else made in its place.
-fn private(root: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(root)?;
-    let found = fs::symlink_metadata(root)?;
-    if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
-        return Err(io::Error::other(format!("{} is not a folder of this user alone", root.display())));
+/// Makes a folder that nobody else can change or put another in the place of, or refuses what is there.
+pub(super) fn private(root: &Path) -> Result<(), Refusal> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(root);
+    let folder = folders::open(root).map_err(|error| {
+        // What is there tells more than that it could not be made.
+        let is_found = Found::of(&error).is_some();
+        unfit(root, made.err().filter(|_| !is_found).unwrap_or(error))
+    })?;
+    let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    folders::check_parent(folder).map_err(|error| unfit(parent, error))
+}
+
+fn unfit(path: &Path, error: io::Error) -> Refusal {
+    let refusal = Refusal::new(ReasonCode::FolderUnsafe).with("path", path.display());
+    match Found::of(&error) {
+        Some(found) => refusal.with("found", found),
+        None => refusal.with("why", error),
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
-    /// X6: a folder that others can write to is no place for a task's files.
+    /// X6: a folder that others can write to is no place for a task's files, and the refusal says what was found.
     #[test]
     fn a_root_of_others_is_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -118,9 +163,80 @@ mod tests {
         let open = folder.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(private(&open).is_err());
         let link = folder.path().join("link");
         symlink(folder.path().join("new"), &link).unwrap();
-        assert!(private(&link).is_err());
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        for (path, found) in [(open, "writable by other users"), (link, "a symbolic link"), (file, "a file")] {
+            let refusal = private(&path).unwrap_err();
+            assert_eq!(refusal.code, ReasonCode::FolderUnsafe);
+            assert_eq!(refusal.context["found"], found, "{refusal}");
+        }
+        assert!(private(Path::new("/proc/none")).unwrap_err().context.contains_key("why"));
+    }
+
+    /// S18: who can rename the root can put another folder in its place. In a sticky folder only its owner can.
+    #[test]
+    fn a_root_that_others_can_rename_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (parent, root) = (folder.path().join("tmp"), folder.path().join("tmp/root"));
+        private(&root).unwrap();
+        let become_mode = |mode| fs::set_permissions(&parent, fs::Permissions::from_mode(mode)).unwrap();
+        for mode in [0o700, 0o775, 0o1777] {
+            become_mode(mode);
+            private(&root).unwrap();
+        }
+        become_mode(0o777);
+        let refusal = private(&root).unwrap_err();
+        assert_eq!(refusal.code, ReasonCode::FolderUnsafe);
+        assert_eq!(refusal.context["path"], parent.display().to_string());
+        assert_eq!(refusal.context["found"], "writable by other users");
+        // Only root can give a folder away. Its owner can rename what is in it, also where it is sticky.
+        become_mode(0o1777);
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&parent, Some(12_345), None).unwrap();
+            assert_eq!(private(&root).unwrap_err().context["found"], "owned by user 12345");
+        }
+    }
+
+    /// X2: the result is read from the folder that was made, whatever stands in its place by then, and reading never blocks.
+    #[test]
+    fn a_result_is_only_read_from_the_attempts_own_folder() {
+        let root = tempfile::tempdir().unwrap();
+        let (path, away) = (root.path().join("attempt"), root.path().join("away"));
+        let folder = Folder::at(path.clone(), Keep::No).unwrap();
+        assert_eq!(folder.read_result().unwrap(), b"");
+        fs::write(folder.result(), "mine").unwrap();
+        assert_eq!(folder.read_result().unwrap(), b"mine");
+        fs::rename(&path, &away).unwrap();
+        symlink(&away, &path).unwrap();
+        assert_eq!(folder.read_result().unwrap_err().context["found"], "a symbolic link");
+        fs::remove_file(&path).unwrap();
+        mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let refusal = folder.read_result().unwrap_err();
+        assert_eq!((refusal.code, refusal.context["found"].as_str()), (ReasonCode::FileUnsafe, "a FIFO"));
+        drop(folder);
+        assert!(!path.exists(), "what stood in its place is gone");
+    }
+
+    /// S15: nothing that a command leaves in its folder keeps it from being removed, or takes the runner with it.
+    #[test]
+    fn a_folder_is_removed_however_deep_it_is_and_whatever_its_modes_are() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = Folder::at(root.path().join("attempt"), Keep::No).unwrap();
+        let mut deep = openat(&folder.handle, WORK, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        for _ in 0..20_000 {
+            mkdirat(&deep, "1", Mode::RWXU).unwrap();
+            deep = openat(&deep, "1", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+        let (outer, inner) = (folder.work().join("closed"), folder.work().join("closed/inner"));
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("file"), "").unwrap();
+        symlink("/", inner.join("link")).unwrap();
+        for (path, mode) in [(&inner, 0o500), (&outer, 0), (&folder.path, 0)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        drop(folder);
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 }

@@ -12,6 +12,10 @@
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     // Supervisors are this program, started again.
 //!     ekiden::exec::supervise_if_asked();
+//!     // Commands run as the same user; they shall not read this program's environment and memory.
+//!     ekiden::exec::deny_inspection()?;
+//!     // What a command leaves behind that kills its supervisor is found among this program's children.
+//!     ekiden::exec::adopt_orphans()?;
 //!     let runtime = tokio::runtime::Runtime::new()?;
 //!     runtime.block_on(async {
 //!         let client = Ekiden::open("local:./data").await?.namespace("default")?;
@@ -32,6 +36,7 @@ mod folder;
 mod orphans;
 mod output;
 mod redact;
+mod secrets;
 mod supervised;
 mod supervisor;
 mod tree;
@@ -40,7 +45,8 @@ mod words;
 pub use command::{CommandHandler, Directory};
 pub use environment::ALLOWED;
 pub use exit::{Exit, ExitRow, TABLE};
+pub use orphans::adopt_orphans;
 pub use output::{Stream, Watch};
 pub use redact::redacted;
 pub use supervised::Supervisor;
-pub use supervisor::supervise_if_asked;
+pub use supervisor::{deny_inspection, supervise_if_asked};

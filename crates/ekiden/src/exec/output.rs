@@ -2,20 +2,21 @@
 //!
 //! While a batch is being written nothing more is read, so a command that writes faster than its log takes waits for it, and
 //! memory stays flat. A log that cannot be written holds nobody up for ever: what it missed is counted, and noted in it when it
-//! can be written again.
+//! can be written again. A watcher that takes nothing more is waited for until the attempt is told to stop, and a second longer.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use ekiden_core::reason::ReasonCode;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::redact::Redactor;
+use super::redact::{RedactedStream, Redactor};
 use crate::logs::{AttemptRef, Logs};
 
 /// 64 KiB: as much as a pipe holds, and as long as a line may become before it is cut.
@@ -30,6 +31,15 @@ const LATE: Duration = Duration::from_millis(200);
 /// One second after the tree is empty: whoever still holds the pipe then was never a part of it.
 const LAST_BYTES: Duration = Duration::from_secs(1);
 
+/// 1 MiB: the largest pipe that a command can make by itself. So much is still read of each pipe when its time is over.
+const PIPE_BYTES: usize = 1024 * 1024;
+
+/// 20 ms for a read of a pipe that may be empty.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// One second for a watcher to take what it is shown after the attempt was told to stop.
+const UNHEARD: Duration = Duration::from_secs(1);
+
 /// 400 bytes of the last line of stderr go into the error of a failed attempt.
 const TAIL_BYTES: usize = 400;
 
@@ -43,9 +53,11 @@ pub enum Stream {
 }
 
 /// Somebody who watches commands from inside the runner's process.
+#[async_trait]
 pub trait Watch: Send + Sync + 'static {
-    /// A command wrote something. Must not wait.
-    fn wrote(&self, stream: Stream, bytes: &[u8]);
+    /// A command wrote something. The command waits as long as this does, so this must not block its thread; it is dropped, and
+    /// not called again for the attempt, when it still waits one second after the attempt was told to stop.
+    async fn wrote(&self, stream: Stream, bytes: &[u8]);
 
     /// A command ended.
     fn exited(&self, exit: super::Exit);
@@ -55,8 +67,10 @@ pub trait Watch: Send + Sync + 'static {
 pub(super) struct Output {
     pub(super) logs: Option<Arc<dyn Logs>>,
     pub(super) attempt: AttemptRef,
-    pub(super) redactor: Arc<Redactor>,
+    pub(super) redactor: Redactor,
     pub(super) watch: Option<Arc<dyn Watch>>,
+    /// Cancelled when the attempt is told to stop.
+    pub(super) stopped: CancellationToken,
 }
 
 /// One stream and the line that it is in the middle of.
@@ -97,6 +111,8 @@ impl<R: AsyncRead + Unpin> Source<R> {
 /// What is to be written next, and where.
 struct Pen {
     output: Output,
+    stdout: RedactedStream,
+    stderr: RedactedStream,
     offset: u64,
     batch: Vec<u8>,
     /// Running while there is something to write.
@@ -107,6 +123,8 @@ struct Pen {
     midline: Option<Stream>,
     /// The last line of stderr.
     tail: Vec<u8>,
+    /// Ends when a watcher is not waited for any more.
+    patience: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Output {
@@ -119,8 +137,7 @@ impl Output {
         empty: CancellationToken,
     ) -> String {
         let (mut out, mut err) = (Source::new(stdout, Stream::Stdout), Source::new(stderr, Stream::Stderr));
-        let mut pen =
-            Pen { output: self, offset: 0, batch: Vec::new(), due: None, lost: 0, midline: None, tail: Vec::new() };
+        let mut pen = Pen::new(self);
         let over = async {
             empty.cancelled().await;
             sleep(LAST_BYTES).await;
@@ -133,22 +150,22 @@ impl Output {
                 Some(note) = notes.recv() => pen.note(&note),
                 () = pen.due() => {
                     // What has waited long enough for the end of its line is shown without it.
-                    pen.take(&out.rest(), out.stream);
-                    pen.take(&err.rest(), err.stream);
+                    pen.take(&out.rest(), out.stream).await;
+                    pen.take(&err.rest(), err.stream).await;
                     pen.write().await;
                 }
                 () = &mut over => break,
             }
-            pen.take(&out.lines(), out.stream);
-            pen.take(&err.lines(), err.stream);
+            pen.take(&out.lines(), out.stream).await;
+            pen.take(&err.lines(), err.stream).await;
             if pen.batch.len() >= BATCH_BYTES {
                 pen.write().await;
             } else if pen.due.is_none() && !(pen.batch.is_empty() && out.buffer.is_empty() && err.buffer.is_empty()) {
                 pen.due = Some(Box::pin(sleep(LATE)));
             }
         }
-        pen.take(&out.rest(), out.stream);
-        pen.take(&err.rest(), err.stream);
+        pen.take_last(&mut out).await;
+        pen.take_last(&mut err).await;
         while let Ok(note) = notes.try_recv() {
             pen.note(&note);
         }
@@ -158,6 +175,31 @@ impl Output {
 }
 
 impl Pen {
+    fn new(output: Output) -> Self {
+        let stream = || RedactedStream::new(output.redactor.clone());
+        let stopped = output.stopped.clone();
+        let patience = Box::pin(async move {
+            stopped.cancelled().await;
+            sleep(UNHEARD).await;
+        });
+        let mut pen = Self {
+            stdout: stream(),
+            stderr: stream(),
+            output,
+            offset: 0,
+            batch: Vec::new(),
+            due: None,
+            lost: 0,
+            midline: None,
+            tail: Vec::new(),
+            patience,
+        };
+        if pen.output.redactor.hides_everything() {
+            pen.note("the output is not shown: the payload has more secrets than can be looked for in it");
+        }
+        pen
+    }
+
     async fn due(&mut self) {
         match &mut self.due {
             Some(due) => due.await,
@@ -165,16 +207,51 @@ impl Pen {
         }
     }
 
-    fn take(&mut self, bytes: &[u8], stream: Stream) {
-        if bytes.is_empty() {
+    fn redacted(&mut self, stream: Stream) -> &mut RedactedStream {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    async fn take(&mut self, bytes: &[u8], stream: Stream) {
+        if !bytes.is_empty() {
+            let clean = self.redacted(stream).push(bytes);
+            self.show(&clean, stream).await;
+        }
+    }
+
+    /// Takes what is in a pipe at this moment, also if somebody still holds it, and shows what was held back of it.
+    async fn take_last<R: AsyncRead + Unpin>(&mut self, source: &mut Source<R>) {
+        let mut left = PIPE_BYTES;
+        while source.is_open && left > 0 {
+            let before = source.buffer.len();
+            if timeout(GLANCE, source.read()).await.is_err() {
+                break;
+            }
+            left = left.saturating_sub(source.buffer.len() - before);
+            self.take(&source.lines(), source.stream).await;
+            if self.batch.len() >= BATCH_BYTES {
+                self.write().await;
+            }
+        }
+        self.take(&source.rest(), source.stream).await;
+        let held_back = self.redacted(source.stream).end();
+        self.show(&held_back, source.stream).await;
+    }
+
+    async fn show(&mut self, clean: &[u8], stream: Stream) {
+        if clean.is_empty() {
             return;
         }
-        let clean = self.output.redactor.clean(bytes);
-        if let Some(watch) = &self.output.watch {
-            watch.wrote(stream, &clean);
+        if let Some(watch) = self.output.watch.clone() {
+            tokio::select! {
+                () = watch.wrote(stream, clean) => {}
+                () = &mut self.patience => self.output.watch = None,
+            }
         }
         if stream == Stream::Stderr {
-            self.tail.extend_from_slice(&clean);
+            self.tail.extend_from_slice(clean);
             let too_much = self.tail.len().saturating_sub(4 * TAIL_BYTES);
             self.tail.drain(..too_much);
         }
@@ -184,7 +261,7 @@ impl Pen {
                 self.batch.push(b'\n');
             }
             self.midline = (!clean.ends_with(b"\n")).then_some(stream);
-            self.batch.extend_from_slice(&clean);
+            self.batch.extend_from_slice(clean);
         }
     }
 
@@ -251,7 +328,10 @@ impl Pen {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use ekiden_core::id::{Namespace, TaskId};
+    use tokio::time::{Interval, interval};
 
     use super::*;
     use crate::logs::FolderLogs;
@@ -261,8 +341,18 @@ mod tests {
         let task = TaskRef { namespace: Namespace::new("n").unwrap(), id: TaskId::new("t").unwrap() };
         let attempt = AttemptRef { task, execution_no: 1 };
         let logs = FolderLogs::at(folder);
-        let redactor = Arc::new(Redactor::of(payload));
-        (Output { logs: Some(Arc::new(logs.clone())), attempt: attempt.clone(), redactor, watch: None }, logs, attempt)
+        let redactor = Redactor::of(payload);
+        (
+            Output {
+                logs: Some(Arc::new(logs.clone())),
+                attempt: attempt.clone(),
+                redactor,
+                watch: None,
+                stopped: CancellationToken::new(),
+            },
+            logs,
+            attempt,
+        )
     }
 
     /// X1, X6: both streams are in the log, line by line, and what the payload calls a secret is not.
@@ -281,6 +371,52 @@ mod tests {
         assert_eq!(lines, ["", "bad [redacted]", "no end", "one", "two [redacted]"]);
     }
 
+    /// Gives out one piece a read, each after the last one was shown.
+    struct Pieces {
+        rest: std::collections::VecDeque<&'static [u8]>,
+        pause: Interval,
+    }
+
+    impl AsyncRead for Pieces {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut std::task::Context<'_>,
+            buffer: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            std::task::ready!(self.pause.poll_tick(context));
+            buffer.put_slice(self.rest.pop_front().unwrap_or_default());
+            std::task::Poll::Ready(Ok(()))
+        }
+    }
+
+    /// X6: a secret that is written in pieces, each long after the other and in the middle of a line, is masked like any other, and
+    /// everything around it is shown.
+    #[tokio::test(start_paused = true)]
+    async fn a_secret_that_is_written_in_pieces_is_not_in_the_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let (output, logs, attempt) = output(folder.path(), br#"{"password":"hunter22"}"#);
+        let (_nobody, notes) = mpsc::channel(1);
+        let pieces: [&[u8]; 5] = [b"see hun", b"ter", b"22 and hunt", b"ing hunter2", b"2"];
+        let stdout = Pieces { rest: pieces.into(), pause: interval(3 * LATE) };
+        output.carry(stdout, &b""[..], notes, CancellationToken::new()).await;
+        let log = logs.read(attempt, 0, 1_000).await.unwrap().bytes;
+        assert_eq!(String::from_utf8_lossy(&log), "see [redacted] and hunting [redacted]");
+    }
+
+    /// X6: secrets that are too many to look for leave a log that says so, and nothing else.
+    #[tokio::test]
+    async fn output_beside_more_secrets_than_can_be_looked_for_is_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        // Quotes, of which every form has a different number of backslashes.
+        let payload = format!(r#"{{"token":"{}"}}"#, r#"\""#.repeat(120_000));
+        let (output, logs, attempt) = output(folder.path(), payload.as_bytes());
+        let (_nobody, notes) = mpsc::channel(1);
+        let tail = output.carry(&b"out\n"[..], &b"err\n"[..], notes, CancellationToken::new()).await;
+        let log = logs.read(attempt, 0, 1_000).await.unwrap().bytes;
+        assert!(log.starts_with(b"[ekiden] the output is not shown"), "{}", String::from_utf8_lossy(&log));
+        assert_eq!((tail.as_str(), log.iter().filter(|byte| **byte == b'\n').count()), ("", 1));
+    }
+
     /// X1: what the log has by now, and the output does not know of, is no reason to lose anything.
     #[tokio::test]
     async fn a_log_that_is_longer_than_known_is_written_at_its_end() {
@@ -290,5 +426,54 @@ mod tests {
         let (_nobody, notes) = mpsc::channel(1);
         output.carry(&b"after\n"[..], &b""[..], notes, CancellationToken::new()).await;
         assert_eq!(&*logs.read(attempt, 0, 100).await.unwrap().bytes, b"before\nafter\n");
+    }
+
+    /// Takes what it is shown, one piece in three seconds, or nothing at all.
+    struct Slow {
+        pace: Duration,
+        seen: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Watch for Slow {
+        async fn wrote(&self, _: Stream, bytes: &[u8]) {
+            let _ = timeout(self.pace, std::future::pending::<()>()).await;
+            self.seen.fetch_add(bytes.len(), Ordering::Relaxed);
+        }
+
+        fn exited(&self, _: super::super::Exit) {}
+    }
+
+    /// Carries ten pieces that are in a pipe which somebody holds open, with nothing left of the command.
+    async fn carry_to(slow: &Arc<Slow>, stopped: CancellationToken) -> usize {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut output, logs, attempt) = output(folder.path(), b"");
+        output.watch = Some(slow.clone());
+        output.stopped = stopped;
+        let (mut held, stdout) = tokio::io::duplex(10 * READ_BYTES);
+        tokio::io::AsyncWriteExt::write_all(&mut held, &vec![b'x'; 10 * READ_BYTES]).await.unwrap();
+        let (_nobody, notes) = mpsc::channel(1);
+        let empty = CancellationToken::new();
+        empty.cancel();
+        output.carry(stdout, &b""[..], notes, empty).await;
+        logs.read(attempt, 0, 20 * READ_BYTES).await.unwrap().bytes.len()
+    }
+
+    /// X1: the last output of a command is shown to the end, however slow it is taken, also when its pipe is still held.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_watcher_gets_what_is_in_a_pipe_that_is_held() {
+        let slow = Arc::new(Slow { pace: 3 * LAST_BYTES, seen: AtomicUsize::new(0) });
+        let logged = carry_to(&slow, CancellationToken::new()).await;
+        assert_eq!((slow.seen.load(Ordering::Relaxed), logged), (10 * READ_BYTES, 10 * READ_BYTES));
+    }
+
+    /// S20: a watcher that takes nothing holds up no attempt that was told to stop, and the log has everything.
+    #[tokio::test(start_paused = true)]
+    async fn a_watcher_that_takes_nothing_is_left_when_the_attempt_is_stopped() {
+        let slow = Arc::new(Slow { pace: Duration::MAX, seen: AtomicUsize::new(0) });
+        let stopped = CancellationToken::new();
+        stopped.cancel();
+        let logged = timeout(UNHEARD + 2 * LAST_BYTES, carry_to(&slow, stopped)).await.unwrap();
+        assert_eq!((slow.seen.load(Ordering::Relaxed), logged), (0, 10 * READ_BYTES));
     }
 }

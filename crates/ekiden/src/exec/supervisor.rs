@@ -4,8 +4,9 @@
 //! It leads a session of its own, so that a terminal's Ctrl-C reaches the runner alone, and is a child subreaper, so that
 //! nothing of its tree can get away. What ends by itself is waited for; when nobody is left to wait for, the tree is empty.
 //!
-//! Killed by SIGKILL itself, it can do nothing more. Then the runner looks for what it left (`orphans.rs`); if runner and
-//! supervisor are killed together, the command goes on.
+//! Stopped by SIGSTOP, it does nothing until its runner continues it, and its runner kills what is below it without it. Killed
+//! by SIGKILL, it can do nothing more: then the runner looks for what it left (`orphans.rs`). If runner and supervisor are
+//! killed together, the command goes on.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
@@ -18,8 +19,8 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Resource, Rlimit, WaitOptions, WaitStatus, getpid, getrlimit, prlimit, set_child_subreaper, setrlimit, setsid,
-    wait,
+    self, DumpableBehavior, Pid, Resource, Rlimit, WaitOptions, WaitStatus, getpid, getrlimit, prlimit,
+    set_child_subreaper, set_dumpable_behavior, set_parent_process_death_signal, setrlimit, setsid, wait,
 };
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -28,8 +29,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Sleep, sleep};
 
 use super::exit::Exit;
-use super::tree;
+use super::tree::{self, Process};
 use super::words::{Order, Report, Word};
+use crate::files::folders;
 
 /// What the program is called with to be a supervisor.
 pub(super) const SUPERVISE: &str = "ekiden-supervise";
@@ -57,7 +59,20 @@ pub fn supervise_if_asked() {
     }
 }
 
+/// Keeps other processes of this user from reading the environment, the memory and the open files of this one, and from
+/// tracing it. Call it first thing in `main`: a token in the environment is then no secret that a command can read in
+/// `/proc/PID/environ`. It keeps out nobody who is root, and there are no core dumps of this process any more.
+pub fn deny_inspection() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
 fn supervise() -> io::Result<()> {
+    // It holds payloads, and commands of the same user must not look into it.
+    deny_inspection()?;
+    // What this process inherited is not the command's business. Single-threaded here, so nothing opens files meanwhile.
+    close_fds::set_fds_cloexec(3, &[]);
+    // A runner that dies wakes a supervisor that was stopped, which then sees the end of its line.
+    set_parent_process_death_signal(Some(process::Signal::CONT))?;
     // Refused to who leads a group already, as when it was started by hand from a shell; then nothing is lost.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
@@ -135,7 +150,7 @@ impl Supervisor {
         self.report(Report::Verified).await;
         if let (false, Some(folder)) = (self.is_heard().await, &order.folder) {
             // Nobody else is left to do it, and nobody to tell if it cannot be done.
-            let _ = std::fs::remove_dir_all(folder);
+            let _ = folders::remove_all(folder);
         }
         Ok(())
     }
@@ -185,7 +200,7 @@ impl Supervisor {
         self.kill();
         self.rounds = self.rounds.saturating_add(1);
         if self.rounds == ROUNDS_MAX {
-            let pids = tree::descendants(getpid()).into_iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+            let pids = tree::descendants(getpid()).into_iter().map(Process::number).collect();
             self.report(Report::Stuck { pids }).await;
         }
     }
@@ -202,8 +217,9 @@ impl Supervisor {
                     }
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) => return false,
-                Err(_) => return true,
+                Err(Errno::CHILD) => return true,
+                // Any other error says nothing of them.
+                Ok(None) | Err(_) => return false,
             }
         }
     }
@@ -246,9 +262,12 @@ fn start(order: &Order, payload: &[u8]) -> io::Result<Pid> {
     if let Some(limit) = limit {
         setrlimit(Resource::Data, limit)?;
     }
+    let nobody = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let child = command.spawn();
+    // The command may run by now, and may have lowered the limits of this process: nothing that fails from here on says that
+    // it was not started.
     if limit.is_some() {
-        setrlimit(Resource::Data, before)?;
+        let _ = setrlimit(Resource::Data, before);
     }
     let pid = Pid::from_child(
         &child.map_err(|error| io::Error::new(error.kind(), format!("cannot start {program:?}: {error}")))?,
@@ -257,11 +276,10 @@ fn start(order: &Order, payload: &[u8]) -> io::Result<Pid> {
         // In vain for one that has ended already.
         let _ = prlimit(Some(pid), Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) });
     }
-    let nobody = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     // From here on only the tree holds the ends of its output, so that their end is its end.
-    rustix::stdio::dup2_stdin(&nobody)?;
-    rustix::stdio::dup2_stdout(&nobody)?;
-    rustix::stdio::dup2_stderr(&nobody)?;
+    let _ = rustix::stdio::dup2_stdin(&nobody);
+    let _ = rustix::stdio::dup2_stdout(&nobody);
+    let _ = rustix::stdio::dup2_stderr(&nobody);
     Ok(pid)
 }
 

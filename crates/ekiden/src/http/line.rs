@@ -36,6 +36,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// 45 seconds without a byte: servers send a comment every 15, so the stream is dead.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(45);
 
+/// With these a proxy asks for another try.
+const PASSING: [StatusCode; 2] = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
+
 /// A line to a server. Cheap to clone; connections are shared and kept.
 #[derive(Clone)]
 pub(super) struct Line {
@@ -45,7 +48,7 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self> {
-        let base = base(url)?;
+        let base = server_origin(url)?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         if let Some(token) = token {
@@ -259,8 +262,9 @@ impl Repeated {
     }
 }
 
-/// The address without what comes behind host and port.
-fn base(url: &str) -> Result<String> {
+/// Scheme, host and port of a server's address, in one spelling, as a connection to it uses them. A token belongs to exactly
+/// one of them: a name and the address that it stands for are two.
+pub fn server_origin(url: &str) -> Result<String> {
     let wrong = |why: &str| {
         let shown: String = url.chars().take(64).collect();
         Error::from(Refusal::new(ReasonCode::UrlInvalid).with("url", shown).with("why", why))
@@ -290,7 +294,7 @@ fn read<T: DeserializeOwned>(status: StatusCode, bytes: &Bytes) -> Result<T> {
 fn refused(status: StatusCode, bytes: &Bytes) -> Error {
     match serde_json::from_slice::<wire::ErrorBody>(bytes) {
         Ok(body) => told(&body.error),
-        Err(_) if status.is_server_error() => {
+        Err(_) if status.is_server_error() || PASSING.contains(&status) => {
             // A proxy's answer: the server may have heard of the request.
             let refusal = Refusal::new(ReasonCode::ReplyLost).with("status", status.as_u16());
             Error::told(refusal, Happened::Unknown, true)
@@ -310,9 +314,9 @@ mod tests {
     #[test]
     fn addresses_that_are_no_server_are_refused_by_name() {
         for url in ["", "localhost", "https://a", "http://token@a", "http://a/b", "http://a?x=1", "ftp://a"] {
-            assert_eq!(base(url).unwrap_err().code(), ReasonCode::UrlInvalid, "{url}");
+            assert_eq!(server_origin(url).unwrap_err().code(), ReasonCode::UrlInvalid, "{url}");
         }
-        assert_eq!(base("http://127.0.0.1:7707/").unwrap(), "http://127.0.0.1:7707");
+        assert_eq!(server_origin("http://127.0.0.1:7707/").unwrap(), "http://127.0.0.1:7707");
     }
 
     #[tokio::test]

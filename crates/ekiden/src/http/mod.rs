@@ -22,6 +22,8 @@ use crate::port::QueueInfo;
 #[cfg(unix)]
 pub use logs::{HttpLogs, LogStream};
 
+pub use line::server_origin;
+
 use hints::Bells;
 use line::Line;
 

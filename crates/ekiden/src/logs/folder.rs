@@ -1,11 +1,12 @@
 //! Logs in a folder: `NAMESPACE/BUCKET/TASK/ATTEMPT/START.log`, a file a segment, named by the offset of its first byte. A
-//! log that is too long loses its first segment, and nothing is ever moved. Bytes are not synced: they are no promise.
+//! log that is too long loses its first segment, and nothing is ever moved. When all logs together are too long, the namespaces
+//! that have most lose the logs of the attempts that were written to longest ago. Bytes are not synced: they are no promise.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -15,8 +16,10 @@ use ekiden_core::limits;
 use ekiden_core::reason::{ReasonCode, Refusal};
 
 use super::name;
+use super::total::{Total, bytes_below};
 use super::{AttemptRef, LogPart, Logs};
 use crate::error::Result;
+use crate::files::{self, Found, Trust};
 use crate::port::TaskRef;
 
 /// 256 folders a namespace: so that listing one of them stays quick with a million tasks.
@@ -35,6 +38,7 @@ pub struct FolderLogs {
 struct Inner {
     root: PathBuf,
     locks: [Mutex<()>; LOCKS],
+    total: Total,
 }
 
 /// The files of a log: where each begins and how long it is, in order.
@@ -43,13 +47,19 @@ struct Segments(Vec<(u64, u64)>);
 impl FolderLogs {
     /// Logs in this folder, which is made when the first byte comes.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { inner: Arc::new(Inner { root: root.into(), locks: std::array::from_fn(|_| Mutex::default()) }) }
+        Self::bounded(root, limits::LOGS_BYTES_MAX)
+    }
+
+    /// The same with another maximum for all logs together. It should be a multiple of what one attempt may write.
+    pub fn bounded(root: impl Into<PathBuf>, bytes_max: u64) -> Self {
+        let locks = std::array::from_fn(|_| Mutex::default());
+        Self { inner: Arc::new(Inner { root: root.into(), locks, total: Total::new(bytes_max) }) }
     }
 
     /// Does something with files where it holds nobody up.
     async fn apart<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> Result<T> + Send + 'static) -> Result<T> {
         let inner = self.inner.clone();
-        match tokio::task::spawn_blocking(move || work(&inner)).await {
+        match tokio::task::spawn_blocking(move || inner.check_root().and_then(|()| work(&inner))).await {
             Ok(done) => done,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
@@ -82,40 +92,37 @@ impl Inner {
             return Err(refusal.with("limit", limits::LOG_SEGMENT_BYTES).into());
         }
         let folder = self.attempt(attempt);
-        let failed = |error: io::Error| unavailable(&folder, &error);
-        let lock = usize::try_from(hash::of_bytes(folder.as_os_str().as_encoded_bytes()) % LOCKS as u64).ok();
-        let lock = lock.and_then(|at| self.locks.get(at));
-        let _held = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut segments = Segments::of(&folder).map_err(failed)?;
-        let end = segments.end();
-        if offset != end {
-            return Err(Refusal::new(ReasonCode::LogOffsetWrong).with("offset", offset).with("end", end).into());
+        let (end, dropped) = {
+            let _held = self.lock(&folder);
+            append_in(&folder, offset, bytes)?
+        };
+        // Without the attempt's lock: the logs that go are removed under theirs.
+        self.total.shrank(dropped);
+        let removed = self.total.grew(&self.root, bytes.len() as u64, |oldest| {
+            let _held = self.lock(oldest);
+            removed(oldest)
+        });
+        removed.map_err(|error| files::refusal(&self.root, &error))?;
+        Ok(end)
+    }
+
+    /// A link in the place of the folder of all logs would lead whoever removes old ones into other folders.
+    fn check_root(&self) -> Result<()> {
+        if self.root.is_symlink() {
+            return Err(files::refusal(&self.root, &io::Error::other(Found::Symlink)).into());
         }
-        if bytes.is_empty() {
-            return Ok(end);
-        }
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-        let length = bytes.len() as u64;
-        match segments.0.last_mut() {
-            Some((_, filled)) if *filled + length <= limits::LOG_SEGMENT_BYTES as u64 => *filled += length,
-            _ => segments.0.push((end, length)),
-        }
-        let (start, filled) = segments.0.last().copied().unwrap_or((end, length));
-        write_at(&file(&folder, start), filled - length, bytes).map_err(failed)?;
-        let mut oldest = segments.0.iter();
-        let mut kept: u64 = segments.0.iter().map(|(_, length)| length).sum();
-        while kept > limits::LOG_BYTES_MAX
-            && let Some((start, length)) = oldest.next()
-        {
-            fs::remove_file(file(&folder, *start)).map_err(failed)?;
-            kept -= length;
-        }
-        Ok(end + length)
+        Ok(())
+    }
+
+    /// Keeps others from writing to an attempt's log, or to one of a few others.
+    fn lock(&self, folder: &Path) -> Option<MutexGuard<'_, ()>> {
+        let at = usize::try_from(hash::of_bytes(folder.as_os_str().as_encoded_bytes()) % LOCKS as u64).ok()?;
+        self.locks.get(at).map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn read(&self, attempt: &AttemptRef, offset: u64, limit: usize) -> Result<LogPart> {
         let folder = self.attempt(attempt);
-        let failed = |error: io::Error| unavailable(&folder, &error);
+        let failed = |error: io::Error| files::refusal(&folder, &error);
         let segments = Segments::of(&folder).map_err(failed)?;
         let Some((start, _)) = segments.0.first().copied() else {
             let refusal = Refusal::new(ReasonCode::LogNotFound).with("task_id", &attempt.task.id);
@@ -133,7 +140,7 @@ impl Inner {
                 Ok(()) => {}
                 // It was dropped meanwhile; whoever asks again begins behind it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && bytes.is_empty() => {}
-                Err(error) => return Err(failed(error).into()),
+                Err(error) => return Err(files::refusal(&file(&folder, first), &error).into()),
             }
         }
         Ok(LogPart { start, end, offset, bytes: bytes.into() })
@@ -141,10 +148,11 @@ impl Inner {
 
     fn remove(&self, task: &TaskRef) -> Result<()> {
         let folder = self.task(task);
-        match fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unavailable(&folder, &error).into()),
-            _ => Ok(()),
-        }
+        let failed = |error: io::Error| files::refusal(&folder, &error);
+        let bytes = bytes_below(&folder, 1).map_err(failed)?;
+        removed(&folder).map_err(failed)?;
+        self.total.shrank(bytes);
+        Ok(())
     }
 
     /// Walks namespaces, buckets and tasks, each in the order of their names.
@@ -209,6 +217,37 @@ impl Segments {
     }
 }
 
+/// Adds to a log. Says where it ends then, and how many bytes were dropped at its beginning.
+fn append_in(folder: &Path, offset: u64, bytes: &[u8]) -> Result<(u64, u64)> {
+    let failed = |error: io::Error| files::refusal(folder, &error);
+    let mut segments = Segments::of(folder).map_err(failed)?;
+    let end = segments.end();
+    if offset != end {
+        return Err(Refusal::new(ReasonCode::LogOffsetWrong).with("offset", offset).with("end", end).into());
+    }
+    if bytes.is_empty() {
+        return Ok((end, 0));
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+    let length = bytes.len() as u64;
+    match segments.0.last_mut() {
+        Some((_, filled)) if *filled + length <= limits::LOG_SEGMENT_BYTES as u64 => *filled += length,
+        _ => segments.0.push((end, length)),
+    }
+    let (start, filled) = segments.0.last().copied().unwrap_or((end, length));
+    write_at(&file(folder, start), filled - length, bytes).map_err(failed)?;
+    let mut oldest = segments.0.iter();
+    let mut kept: u64 = segments.0.iter().map(|(_, length)| length).sum();
+    let before = kept;
+    while kept > limits::LOG_BYTES_MAX
+        && let Some((start, length)) = oldest.next()
+    {
+        fs::remove_file(file(folder, *start)).map_err(failed)?;
+        kept -= length;
+    }
+    Ok((end + length, before - kept))
+}
+
 fn bucket(task: &TaskId) -> String {
     format!("{:02x}", hash::of_bytes(task.as_str().as_bytes()) % BUCKETS)
 }
@@ -224,16 +263,24 @@ fn names(folder: &Path) -> Result<Vec<String>> {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
         }
-        Err(error) => return Err(unavailable(folder, &error).into()),
+        Err(error) => return Err(files::refusal(folder, &error).into()),
     };
     let mut names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)
 }
 
+/// Removes a folder, if it is there.
+fn removed(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Writes whole or not at all: what a full disk leaves behind would be taken for a part of the log.
 fn write_at(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let mut file = files::append(path)?;
     file.write_all(bytes).inspect_err(|_| {
         // If this fails too, the next piece is refused with the end as it is then, and its sender goes on from there.
         let _ = file.set_len(length);
@@ -241,14 +288,10 @@ fn write_at(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn read_at(path: &Path, at: u64, wanted: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let mut file = File::open(path)?;
+    let mut file = files::open(path, Trust::Ours)?;
     file.seek(SeekFrom::Start(at))?;
     file.take(wanted).read_to_end(bytes)?;
     Ok(())
-}
-
-fn unavailable(path: &Path, error: &io::Error) -> Refusal {
-    Refusal::new(ReasonCode::FileUnavailable).with("path", path.display()).with("why", error)
 }
 
 #[cfg(test)]
@@ -297,6 +340,87 @@ mod tests {
         assert_eq!(across.bytes.len(), 6);
         let huge = logs.append(one, end, vec![0; limits::LOG_SEGMENT_BYTES + 1].into()).await.unwrap_err();
         assert_eq!(huge.code(), ReasonCode::PayloadTooLarge);
+    }
+
+    #[tokio::test]
+    async fn all_logs_together_have_a_maximum_and_the_oldest_go_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let most = 100 * 1024;
+        let logs = FolderLogs::bounded(folder.path(), most);
+        let piece = Bytes::from(vec![b'x'; 10 * 1024]);
+        let long_ago = std::time::SystemTime::UNIX_EPOCH;
+        for number in 0..40_u64 {
+            let one = attempt(&format!("t{number}"), 1);
+            let end = logs.append(one.clone(), 0, piece.clone()).await.unwrap();
+            assert_eq!(end, piece.len() as u64);
+            // As if they had been written a minute apart.
+            let written_at = long_ago + std::time::Duration::from_secs(60 * number);
+            fs::File::options()
+                .append(true)
+                .open(file(&logs.inner.attempt(&one), 0))
+                .unwrap()
+                .set_modified(written_at)
+                .unwrap();
+            assert!(bytes_below(folder.path(), 4).unwrap() <= most, "after {number}");
+        }
+        let mut kept = Vec::new();
+        for number in 0..40 {
+            match logs.read(attempt(&format!("t{number}"), 1), 0, 1).await {
+                Ok(_) => kept.push(number),
+                Err(error) => assert_eq!(error.code(), ReasonCode::LogNotFound),
+            }
+        }
+        let first = kept[0];
+        assert_eq!(kept, (first..40).collect::<Vec<_>>(), "only the latest are left");
+        assert!(kept.len() >= 9, "and no more are gone than have to be: {kept:?}");
+
+        // One that opens the folder later counts what is there, and what was removed is room again.
+        let logs = FolderLogs::bounded(folder.path(), most);
+        for number in 40..43 {
+            logs.append(attempt(&format!("t{number}"), 1), 0, piece.clone()).await.unwrap();
+            logs.remove(attempt(&format!("t{number}"), 1).task).await.unwrap();
+            assert!(bytes_below(folder.path(), 4).unwrap() <= most);
+        }
+        assert!(logs.read(attempt("t39", 1), 0, 1).await.is_ok());
+    }
+
+    /// S15: a project folder may hold a link, and what it leads to is none of ours.
+    #[tokio::test]
+    async fn a_link_in_the_place_of_the_folder_of_logs_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, theirs) = (folder.path().join("attempt-logs"), folder.path().join("theirs"));
+        let deep = theirs.join("a/b/c/d");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("file"), "theirs").unwrap();
+        std::os::unix::fs::symlink(&theirs, &root).unwrap();
+        let logs = FolderLogs::bounded(&root, 1);
+        let one = attempt("t", 1);
+        let refused = logs.append(one.clone(), 0, Bytes::from_static(b"hello")).await.unwrap_err();
+        assert_eq!(
+            (refused.code(), refused.refusal().context["found"].as_str()),
+            (ReasonCode::FileUnsafe, "a symbolic link")
+        );
+        assert_eq!(logs.remove(one.task).await.unwrap_err().code(), ReasonCode::FileUnsafe);
+        assert_eq!(fs::read(deep.join("file")).unwrap(), b"theirs");
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_logs_much_costs_no_other_its_logs() {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = FolderLogs::bounded(folder.path(), 100 * 1024);
+        let of = |namespace: &str, id: &str| {
+            let task = TaskRef { namespace: Namespace::new(namespace).unwrap(), id: TaskId::new(id).unwrap() };
+            AttemptRef { task, execution_no: 1 }
+        };
+        let piece = Bytes::from(vec![b'x'; 10 * 1024]);
+        // Written before all others.
+        logs.append(of("quiet", "t"), 0, piece.clone()).await.unwrap();
+        for number in 0..40 {
+            logs.append(of("loud", &format!("t{number}")), 0, piece.clone()).await.unwrap();
+            assert!(bytes_below(folder.path(), 4).unwrap() <= 100 * 1024, "after {number}");
+        }
+        assert!(logs.read(of("quiet", "t"), 0, 1).await.is_ok());
+        assert!(logs.read(of("loud", "t39"), 0, 1).await.is_ok());
     }
 
     #[tokio::test]

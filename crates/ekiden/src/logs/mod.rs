@@ -3,6 +3,7 @@
 
 mod folder;
 mod name;
+mod total;
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ekiden_core::id::{Namespace, RunnerId};
 use ekiden_core::key::Key;
-use ekiden_core::plan::{Beat, Draft, Lanes, View};
+use ekiden_core::plan::{Beat, Draft, Forget, Lanes, PurgeWhen, View};
 use ekiden_core::record::{Record, Versioned};
 use ekiden_core::runner::Runner;
 use ekiden_core::time::{Millis, Timestamp};
@@ -46,10 +46,15 @@ impl StoreQueue {
     }
 
     pub(super) async fn note_beat(&self, runner: Runner) -> Result<()> {
+        runner.check()?;
         // A beat that does not get through in time is followed by the next one; only the latest moment counts.
         let id = (runner.namespace.clone(), runner.id.clone());
         let (at, lease) = (self.clock.monotonic(), runner.lease);
-        match self.write_beat(&id, &Beat { runner }).await {
+        let seen = self.seen(&id).await?;
+        if seen.is_none() {
+            Box::pin(self.make_room_for(&runner)).await?;
+        }
+        match self.write_beat(&id, seen, &Beat { runner }).await {
             Ok(told) => {
                 locked(&self.beats).insert(id, LastBeat { at, lease, told });
                 Ok(())
@@ -68,14 +73,32 @@ impl StoreQueue {
         locked(&self.beaten).remove(id);
     }
 
-    async fn write_beat(&self, id: &(Namespace, RunnerId), beat: &Beat) -> Result<Timestamp, PlanError> {
-        let (op, now, key) = (self.op_id(), self.now(), Key::runner(&id.0, &id.1));
+    /// Makes sure that one runner more fits beside those of its namespace.
+    async fn make_room_for(&self, runner: &Runner) -> Result<()> {
+        let records = self.runner_records(&runner.namespace).await?;
+        let gone =
+            runner.room_among(records.iter().filter_map(|found| found.record.as_runner().map(|runner| &**runner)))?;
+        let forget = |id| Forget { record: Key::runner(&runner.namespace, id), when: PurgeWhen::OnDemand };
+        self.each(gone.into_iter().map(forget).collect()).await.map(drop)
+    }
+
+    /// The record of a runner, if it has one: what its last beat left behind, or what the store has.
+    async fn seen(&self, id: &(Namespace, RunnerId)) -> Result<Option<Versioned>> {
         // Whatever comes of this beat, the next one must not rest on what this one rests on.
         let known = locked(&self.beaten).remove(id);
-        let seen = match known {
-            Some(known) => Some(known),
-            None => self.store().get_one(key.clone()).await?,
-        };
+        match known {
+            Some(known) => Ok(Some(known)),
+            None => Ok(self.store().get_one(Key::runner(&id.0, &id.1)).await?),
+        }
+    }
+
+    async fn write_beat(
+        &self,
+        id: &(Namespace, RunnerId),
+        seen: Option<Versioned>,
+        beat: &Beat,
+    ) -> Result<Timestamp, PlanError> {
+        let (op, now, key) = (self.op_id(), self.now(), Key::runner(&id.0, &id.1));
         let created_by = seen.as_ref().map_or(op, |seen| seen.created_by);
         let mut view = View::default();
         view.insert(key.clone(), seen);

@@ -107,7 +107,7 @@ impl StoreQueue {
             return None;
         }
         let take = |bell: &Bell| bell.stands.take(&spec.pool, &spec.envelope.task_type);
-        let standing = self.with_bell(&spec.namespace, take)?;
+        let standing = self.notifiers.with(&spec.namespace, take).flatten()?;
         let claim = self.known_claim(&standing.ask)?;
         Some(Guest { standing, claim })
     }
@@ -223,7 +223,8 @@ impl StoreQueue {
         let run_at = match task.when {
             When::Now => None,
             When::After(delay) => Some(now + delay.check_or_zero("delay")?),
-            When::At(at) => Some(at),
+            // A moment is meant by the clock on the wall, which may have been set back since this process started.
+            When::At(at) => Some(self.clock.lead().when_shown(at, now)),
         };
         let mut spec = Spec::new(task.task.namespace, task.pool, task.task.id, task.envelope, policy, now);
         spec.rank = Rank::from(task.priority);

@@ -117,6 +117,7 @@ impl StoreQueue {
 
     /// A repeated claim also gives what was cancelled meanwhile; that is told by its signal, and is not to be run.
     pub(super) fn given(&self, claimed: Claimed) -> Vec<Leased> {
+        self.tell_of_the_rest(&claimed);
         let mut leased = Vec::with_capacity(claimed.tasks.len());
         for versioned in claimed.tasks {
             let Some(task) = versioned.record.as_task().filter(|task| task.state.phase == Phase::Running).cloned()
@@ -132,6 +133,17 @@ impl StoreQueue {
             });
         }
         leased
+    }
+
+    /// A claim of large tasks ends before it has as many as were asked for (C11), and whoever asked takes it for the last there
+    /// were. So runners with room look again.
+    fn tell_of_the_rest(&self, claimed: &Claimed) {
+        let tasks = || claimed.tasks.iter().filter_map(|versioned| versioned.record.as_task());
+        if let Some(task) = tasks().next()
+            && tasks().map(|task| task.content_bytes()).sum::<usize>() >= limits::CLAIM_BYTES_MAX
+        {
+            self.notifiers.with(&task.spec.namespace, |bell| bell.ready.ring());
+        }
     }
 
     pub(super) async fn settle_marked(&self, lease: LeaseRef, verdict: Verdict) -> Result<Settled> {

@@ -67,7 +67,8 @@ impl StoreQueue {
             Some(Record::Lane(lane)) => lane.places.clone(),
             _ => Vec::new(),
         };
-        let surroundings = Surroundings { now: self.now(), pool: &pool, running, runners: &runners, ahead: &ahead };
+        let (now, lead) = (self.now(), self.clock.lead());
+        let surroundings = Surroundings { now, lead, pool: &pool, running, runners: &runners, ahead: &ahead };
         let reasons = explain::reasons(&found, &surroundings);
         Ok(Explanation { record: TaskRecord::from(&*found), reasons })
     }
@@ -76,7 +77,7 @@ impl StoreQueue {
         let event = Event::CancelRequested { reason: ReasonCode::CancelRequested, note };
         let happened = self.carry_out(&Happen { task: task.key(), event }).await?;
         if happened.task().state.lease.is_some() {
-            self.bell_of(&task.namespace).stop.ring();
+            self.notifiers.with(&task.namespace, |bell| bell.stop.ring());
         }
         Ok(self.happened(happened))
     }

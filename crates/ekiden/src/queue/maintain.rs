@@ -6,10 +6,12 @@ use ekiden_core::id::{GroupId, Namespace, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::limits;
-use ekiden_core::plan::{Forget, Happen, Happened, Plan, Purge, PurgeWhen, Purged, Swept, Tick, Told, due_event};
+use ekiden_core::plan::{
+    Forget, Happen, Happened, MoveTick, Plan, Purge, PurgeWhen, Purged, Swept, Tick, Told, due_event,
+};
 use ekiden_core::sweep::{Sweep, SweepWork};
 use ekiden_core::task::{Phase, Task};
-use ekiden_core::time::{Millis, Timestamp};
+use ekiden_core::time::{ClockLead, Millis, Timestamp};
 use ekiden_store::{DueEntry, DueQuery, Others, PlanError, StoreExt};
 
 use super::{StoreQueue, locked};
@@ -23,7 +25,10 @@ pub(super) const ENTRIES_A_ROUND: usize = 256;
 const STEPS_A_ROUND: usize = 64;
 
 /// Two seconds: a tick or the end of a runner's lease within it is waited for; the next round finds those beyond.
-pub(super) const SOON: Millis = Millis::from_secs(2);
+const SOON: Millis = Millis::from_secs(2);
+
+/// One second: when a list with something due is looked at again, whatever came of it.
+const LOOK_AGAIN: Millis = Millis::from_secs(1);
 
 /// One minute: how far ahead the next waiting task is looked for.
 const AHEAD: Millis = Millis::from_secs(60);
@@ -46,7 +51,7 @@ impl StoreQueue {
         failed = failed.or(self.clear_away(namespace, &mut done).await.err());
         let ready = done.changed + done.swept + done.ticked;
         if ready > 0 {
-            self.bell_of(namespace).ready.ring_for(ready);
+            self.notifiers.with(namespace, |bell| bell.ready.ring_for(ready));
         }
         match failed {
             Some(error) => Err(error),
@@ -61,13 +66,24 @@ impl StoreQueue {
         Ok(waiting.into_iter().map(|entry| entry.at).find(|at| *at > now))
     }
 
+    /// What is due in a list. The first entry alone says whether anything is and, if not, when: a list with nothing due costs one
+    /// entry, and nobody needs to look at it before that moment.
     pub(super) async fn due(
         &self,
         namespace: &Namespace,
         index: DueIndex,
         done: &mut Maintained,
     ) -> Result<Vec<DueEntry>> {
-        let query = DueQuery { namespace: namespace.clone(), index, until: self.now(), limit: ENTRIES_A_ROUND };
+        let now = self.now();
+        let first = DueQuery { namespace: namespace.clone(), index, until: Timestamp::MAX, limit: 1 };
+        let first = self.read(|| self.store().due(first.clone())).await?;
+        let Some(at) = first.first().map(|entry| entry.at) else { return Ok(Vec::new()) };
+        if at > now {
+            done.look_at(at);
+            return Ok(Vec::new());
+        }
+        done.look_at(now + LOOK_AGAIN);
+        let query = DueQuery { namespace: namespace.clone(), index, until: now, limit: ENTRIES_A_ROUND };
         let entries = self.read(|| self.store().due(query.clone())).await?;
         done.more |= entries.len() == ENTRIES_A_ROUND;
         Ok(entries)
@@ -116,7 +132,11 @@ impl StoreQueue {
         if self.store().info().others == Others::Never {
             return Ok(());
         }
-        let changed = self.due(namespace, DueIndex::Foreign, done).await?;
+        // The store looks at a part of this list each time, so it is asked once, and for all of that part.
+        let index = DueIndex::Foreign;
+        let query = DueQuery { namespace: namespace.clone(), index, until: self.now(), limit: ENTRIES_A_ROUND };
+        let changed = self.read(|| self.store().due(query.clone())).await?;
+        done.more |= changed.len() == ENTRIES_A_ROUND;
         if !changed.is_empty() {
             self.records(changed.into_iter().map(|entry| entry.key).collect()).await?;
             done.changed += 1;
@@ -156,29 +176,35 @@ impl StoreQueue {
         for task in told {
             self.announce(&task);
             if task.state.phase == Phase::Cancelled && task.state.lease.is_some() {
-                self.bell_of(&key.namespace).stop.ring();
+                self.notifiers.with(&key.namespace, |bell| bell.stop.ring());
             }
         }
         Ok(Some(swept))
     }
 
-    async fn tick(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
+    /// Cron expressions are read off the machine's clock: their next ticks move when that was set back.
+    async fn move_ticks(&self, namespace: &Namespace, lead: ClockLead) -> Result<()> {
         let now = self.now();
-        let query = DueQuery {
-            namespace: namespace.clone(),
-            index: DueIndex::Schedule,
-            until: now + SOON,
-            limit: ENTRIES_A_ROUND,
-        };
-        let coming = self.read(|| self.store().due(query.clone())).await?;
-        let (due, later): (Vec<DueEntry>, Vec<DueEntry>) = coming.into_iter().partition(|entry| entry.at <= now);
-        done.more |= due.len() == ENTRIES_A_ROUND;
+        let mut plans = Vec::new();
+        for schedule in self.all_schedules(namespace).await? {
+            // One that cannot tick any more holds up no other.
+            if matches!(schedule.moved(now, lead), Ok(Some(_))) {
+                plans.push(MoveTick { schedule: Key::schedule(namespace, &schedule.id), lead });
+            }
+        }
+        self.each(plans).await.map(drop)
+    }
+
+    async fn tick(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
+        let lead = self.clock.lead();
+        if lead != ClockLead::NONE {
+            self.move_ticks(namespace, lead).await?;
+        }
+        let due = self.due(namespace, DueIndex::Schedule, done).await?;
         if due.is_empty() {
-            // Most rounds: one look tells what is due and what soon will be.
-            done.next_tick = done.next_tick.into_iter().chain(later.first().map(|entry| entry.at)).min();
             return Ok(());
         }
-        let plans: Vec<Tick> = due.into_iter().map(|entry| Tick { schedule: entry.key }).collect();
+        let plans: Vec<Tick> = due.into_iter().map(|entry| Tick { schedule: entry.key, lead }).collect();
         for tasks in self.each(plans).await? {
             // A schedule that was late may have more to make up for than one commit holds.
             done.more |= tasks.len() == limits::TICKS_A_COMMIT_MAX;
@@ -195,14 +221,15 @@ impl StoreQueue {
         let now = self.now();
         let query = DueQuery { namespace: namespace.clone(), index, until: now + SOON, limit: ENTRIES_A_ROUND };
         let coming = self.read(|| self.store().due(query.clone())).await?;
-        let next = coming.into_iter().map(|entry| entry.at).find(|at| *at > now);
-        done.next_tick = done.next_tick.into_iter().chain(next).min();
+        if let Some(at) = coming.into_iter().map(|entry| entry.at).find(|at| *at > now) {
+            done.look_at(at);
+        }
         Ok(())
     }
 
     async fn clear_away(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
         let entries = self.due(namespace, DueIndex::Forget, done).await?;
-        let plans = entries.into_iter().map(|entry| Forget { record: entry.key }).collect();
+        let plans = entries.into_iter().map(|entry| Forget { record: entry.key, when: PurgeWhen::Due }).collect();
         let forgotten = self.each(plans).await?.into_iter().filter(|gone| *gone).count();
         let entries = self.due(namespace, DueIndex::Purge, done).await?;
         let plans = entries.into_iter().map(|entry| Purge { task: entry.key, when: PurgeWhen::Due }).collect();
@@ -219,7 +246,7 @@ const GROUPS_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     waiting: BTreeMap<(Namespace, GroupId), BTreeSet<Key>>,
-    due: BTreeSet<Key>,
+    due: BTreeMap<Namespace, BTreeSet<Key>>,
 }
 
 impl Groups {
@@ -237,15 +264,13 @@ impl Groups {
         self.waits(namespace, task.spec.after_group.as_ref(), task.id());
         let Some(group) = &task.spec.group else { return };
         if let Some(sweeps) = self.waiting.get(&(namespace.clone(), group.clone())) {
-            self.due.extend(sweeps.iter().cloned());
+            self.due.entry(namespace.clone()).or_default().extend(sweeps.iter().cloned());
         }
     }
 
     /// What may be worth a look now. A sweep that goes on is known again by its next step.
     fn take(&mut self, namespace: &Namespace) -> Vec<Key> {
-        let due = std::mem::take(&mut self.due).into_iter();
-        let (taken, kept): (BTreeSet<Key>, _) = due.partition(|key| key.namespace == *namespace);
-        self.due = kept;
+        let Some(taken) = self.due.remove(namespace) else { return Vec::new() };
         self.waiting.retain(|_, sweeps| {
             sweeps.retain(|sweep| !taken.contains(sweep));
             !sweeps.is_empty()

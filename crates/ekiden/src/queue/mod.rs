@@ -11,7 +11,7 @@ mod settings;
 
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,18 +19,19 @@ use bytes::Bytes;
 use ekiden_core::id::{Namespace, OpId, PoolName, QuestionId, RunnerId, ScheduleId, SweepId, TaskId};
 use ekiden_core::plan::{Plan, View};
 use ekiden_core::pool::PoolSettings;
+use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::{Pool, Signal};
 use ekiden_core::runner::Runner;
 use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::Sweep;
 use ekiden_core::task::{Phase, Progress, Task};
 use ekiden_core::time::Timestamp;
-use ekiden_store::clock::{Clock, SystemClock};
+use ekiden_store::clock::{Clock, SteadyClock, SystemClock};
 use ekiden_store::entropy::{Entropy, Spring};
-use ekiden_store::{CountScope, Counts, Page, PlanError, Store, StoreExt, TaskQuery};
+use ekiden_store::{CheckDepth, CountScope, Counts, Page, PlanError, Store, StoreExt, TaskQuery};
 use hashbrown::HashMap;
 
-use crate::bell::Bell;
+use crate::bell::{Bell, NotifierMap};
 use crate::change::{Announcer, Observer, Subscription};
 use crate::error::{Error, Result};
 use crate::port::{
@@ -52,10 +53,7 @@ pub struct StoreQueue {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     spring: Spring,
-    /// The bell of the first namespace that anybody asked for. Most processes have no other, and find it without a lock.
-    first_bell: OnceLock<(Namespace, Arc<Bell>)>,
-    /// The bells of all others.
-    bells: RwLock<HashMap<Namespace, Arc<Bell>>>,
+    notifiers: NotifierMap,
     announcer: Announcer,
     pools: RwLock<settings::KnownPools>,
     /// Whether a pool with a limit was ever known.
@@ -78,19 +76,23 @@ impl StoreQueue {
         Self::with(store, Arc::new(SystemClock), Entropy::from_system(), Vec::new())
     }
 
-    /// A queue with a clock, a source of ids, and observers of its own.
+    /// A queue with a clock, a source of ids, and observers of its own. Where its store belongs to one process, the queue's time is
+    /// never set back with that clock ([`SteadyClock`]).
     pub fn with(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         entropy: Entropy,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Self {
+        let clock = match store.info().shared {
+            true => SteadyClock::following(clock),
+            false => SteadyClock::new(clock),
+        };
         Self {
             store,
-            clock,
+            clock: Arc::new(clock),
             spring: Spring::from(entropy),
-            first_bell: OnceLock::new(),
-            bells: RwLock::default(),
+            notifiers: NotifierMap::default(),
             announcer: Announcer::new(observers),
             pools: RwLock::default(),
             limited: AtomicBool::new(false),
@@ -100,6 +102,11 @@ impl StoreQueue {
             watched: Mutex::default(),
             met: Mutex::default(),
         }
+    }
+
+    /// The clock that the queue goes by, for whatever compares moments with those of its tasks.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
     }
 
     /// The store itself: a shared store is a store too, and would box each request once more.
@@ -227,38 +234,24 @@ impl StoreQueue {
         if !waits && !makes_room && !work {
             return;
         }
-        self.with_bell(&task.spec.namespace, |bell| {
+        self.notifiers.with(&task.spec.namespace, |bell| {
             if waits && !ready {
                 bell.ready_at(at, self.now());
             }
             if ready || makes_room {
                 bell.ready.ring();
             }
-            if work {
-                locked(&self.groups).note(task);
-                bell.work.ring();
-            }
         });
-    }
-
-    /// Does something with a bell, without a count of who holds it.
-    fn with_bell<T>(&self, namespace: &Namespace, act: impl FnOnce(&Bell) -> T) -> T {
-        match self.first_bell.get() {
-            Some((first, bell)) if first == namespace => act(bell),
-            _ => act(&self.bell_of(namespace)),
+        if work {
+            locked(&self.groups).note(task);
+            self.needs_maintenance(&task.spec.namespace);
         }
     }
 
-    fn bell_of(&self, namespace: &Namespace) -> Arc<Bell> {
-        let (first, bell) = self.first_bell.get_or_init(|| (namespace.clone(), Arc::default()));
-        if first == namespace {
-            return bell.clone();
-        }
-        let known = self.bells.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
-        known.unwrap_or_else(|| {
-            let mut bells = self.bells.write().unwrap_or_else(PoisonError::into_inner);
-            bells.entry(namespace.clone()).or_default().clone()
-        })
+    /// Wakes the runners that maintain this namespace, and tells the observers, of whom a server maintains them all.
+    fn needs_maintenance(&self, namespace: &Namespace) {
+        self.notifiers.with(namespace, |bell| bell.work.ring());
+        self.announcer.needs_maintenance(namespace);
     }
 }
 
@@ -380,6 +373,17 @@ impl Queue for StoreQueue {
         self.read(|| self.store().namespaces(after.clone(), limit)).await
     }
 
+    async fn ready(&self) -> Result<()> {
+        // A store of this process knows without a read whether it has room, and one without may let reads wait. Asking a shared
+        // store would cost requests to its server.
+        if !self.store().info().shared {
+            let findings = self.store().check(CheckDepth::Quick).await?;
+            let full = findings.iter().find(|finding| finding.code == ReasonCode::StoreFull);
+            full.map_or(Ok(()), |finding| Err(Error::from(finding.code)))?;
+        }
+        self.namespaces(None, 1).await.map(drop)
+    }
+
     async fn pools(&self, namespace: Namespace, cursor: Option<String>, limit: usize) -> Result<Page<Pool>> {
         self.page_of_pools(namespace, cursor, limit).await
     }
@@ -413,6 +417,6 @@ impl Queue for StoreQueue {
     }
 
     fn bell(&self, namespace: &Namespace) -> Arc<Bell> {
-        self.bell_of(namespace)
+        self.notifiers.get(namespace)
     }
 }

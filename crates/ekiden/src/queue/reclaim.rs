@@ -20,13 +20,13 @@ use ekiden_core::time::Millis;
 use ekiden_store::{RecordQuery, TaskQuery};
 use hashbrown::HashMap;
 
-use super::maintain::{ENTRIES_A_ROUND, SOON};
+use super::maintain::ENTRIES_A_ROUND;
 use super::{StoreQueue, locked};
 use crate::error::Result;
 use crate::port::Maintained;
 
 /// The runners that are watched, each with its record as last seen, and since when it has been so.
-pub(super) type Watched = HashMap<(Namespace, RunnerId), (Revision, Duration)>;
+pub(super) type Watched = HashMap<Namespace, HashMap<RunnerId, (Revision, Duration)>>;
 
 impl StoreQueue {
     /// Finds who is silent, by the means that its store allows.
@@ -34,7 +34,11 @@ impl StoreQueue {
         if self.store().info().shared {
             return self.reclaim_by_watching(namespace, done).await;
         }
-        for entry in self.due(namespace, DueIndex::Runner, done).await? {
+        let due = self.due(namespace, DueIndex::Runner, done).await?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        for entry in due {
             let found = self.records(vec![entry.key.clone()]).await?.pop().flatten();
             let Some(Record::Runner(runner)) = found.map(|found| found.record) else { continue };
             if !self.beats_here(&runner) {
@@ -61,17 +65,14 @@ impl StoreQueue {
             let silence = self.silence(&found, &runner);
             let lasts = runner.lease.as_u64().saturating_sub(silence.as_u64());
             match runner.status {
-                RunnerStatus::Running if lasts > 0 => {
-                    let soon = Some(Millis::new(lasts)).filter(|lasts| *lasts <= SOON).map(|lasts| self.now() + lasts);
-                    done.next_tick = done.next_tick.into_iter().chain(soon).min();
-                }
+                RunnerStatus::Running if lasts > 0 => done.look_at(self.now() + Millis::new(lasts)),
                 RunnerStatus::Running | RunnerStatus::Stopped => {
                     self.bury(&found.key, &runner, Silence::Watched(silence), done).await?;
                 }
                 RunnerStatus::Dead { .. } if runner.due_at().is_some_and(|at| at <= self.now()) => {
                     self.bury(&found.key, &runner, Silence::Watched(silence), done).await?;
                 }
-                RunnerStatus::Dead { .. } => {}
+                RunnerStatus::Dead { .. } => runner.due_at().into_iter().for_each(|at| done.look_at(at)),
             }
         }
         Ok(())
@@ -103,10 +104,15 @@ impl StoreQueue {
         let now = self.clock.monotonic();
         let there: BTreeSet<RunnerId> = runners.iter().map(|(_, runner)| runner.id.clone()).collect();
         let mut watched = locked(&self.watched);
-        watched.retain(|(of, id), _| of != namespace || there.contains(id));
+        if runners.is_empty() {
+            watched.remove(namespace);
+            return runners;
+        }
+        let watched = watched.entry(namespace.clone()).or_default();
+        watched.retain(|id, _| there.contains(id));
         for (found, runner) in &runners {
             let seen = watched
-                .entry((namespace.clone(), runner.id.clone()))
+                .entry(runner.id.clone())
                 .or_insert_with(|| (found.revision.clone(), self.beaten_at(runner).unwrap_or(now)));
             if seen.0 != found.revision {
                 *seen = (found.revision.clone(), now);
@@ -122,7 +128,7 @@ impl StoreQueue {
     }
 
     fn silence(&self, found: &Versioned, runner: &Runner) -> Millis {
-        let seen = locked(&self.watched).get(&(runner.namespace.clone(), runner.id.clone())).cloned();
+        let seen = locked(&self.watched).get(&runner.namespace).and_then(|watched| watched.get(&runner.id)).cloned();
         match seen {
             Some((revision, since)) if revision == found.revision => {
                 Millis::from(self.clock.monotonic().saturating_sub(since))

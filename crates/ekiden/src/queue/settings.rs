@@ -139,7 +139,7 @@ impl StoreQueue {
         if let Some(pools) = self.known_pools_mut().get_mut(&namespace) {
             pools.remove(&name);
         }
-        self.bell_of(&namespace).ready.ring();
+        self.notifiers.with(&namespace, |bell| bell.ready.ring());
         Ok(())
     }
 
@@ -168,8 +168,10 @@ impl StoreQueue {
             last: None,
             newer: Newer::NONE,
         };
-        let schedule = self.carry_out(&SetSchedule { schedule }).await?;
-        self.bell_of(&namespace).work.ring();
+        let others = self.all_schedules(&namespace).await?;
+        schedule.check_beside(others.iter().map(|other| &**other))?;
+        let schedule = self.carry_out(&SetSchedule { schedule, lead: self.clock.lead() }).await?;
+        self.needs_maintenance(&namespace);
         Ok(schedule)
     }
 
@@ -193,7 +195,7 @@ impl StoreQueue {
         };
         let sweep = Arc::new(Sweep::new(id, work, self.now()));
         let sweep = self.carry_out(&StartSweep { namespace: namespace.clone(), sweep }).await?;
-        self.bell_of(&namespace).work.ring();
+        self.needs_maintenance(&namespace);
         Ok(sweep)
     }
 

@@ -249,12 +249,13 @@ mod tests {
     async fn a_dropped_handler_is_gone_before_its_last_word() {
         let client = Ekiden::open("memory:").await.unwrap().namespace("default").unwrap();
         let leased = leased(&client).await;
-        let context = Context::new(Arc::new(Surroundings::of(client)), leased);
+        let context = Context::new(Arc::new(Surroundings::of(client, crate::runner::Stop::default())), leased);
         let run = Run {
             context: context.clone(),
             seen: None,
             deadline: None,
             stop_within: std::time::Duration::ZERO,
+            ends_by_itself: false,
             fate: Fate::Running,
             ending: None,
         };

@@ -165,6 +165,9 @@ impl RunnerBuilder {
     pub fn build(self) -> Result<Runner> {
         let wrong = |why: &str| Refusal::new(ReasonCode::RunnerInvalid).with("why", why);
         let calls = self.registry.calls()?;
+        for handling in calls.values() {
+            handling.check()?;
+        }
         let mut limited_kinds = Vec::new();
         for (task_type, limit) in self.limits {
             let kind = Kind::new(&task_type)?;

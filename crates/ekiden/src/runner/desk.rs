@@ -57,8 +57,10 @@ impl Desk {
         };
         let seen = leased.lease.seen.take();
         let context = Context::new(self.around.clone(), leased);
-        let (call, stop_within) = (handling.call.clone(), handling.stop_within);
-        let run = Run { context: context.clone(), seen, deadline, stop_within, fate: Fate::Running, ending: None };
+        let (call, stop_within, ends_by_itself) =
+            (handling.call.clone(), handling.stop_within, handling.ends_by_itself);
+        let fate = Fate::Running;
+        let run = Run { context: context.clone(), seen, deadline, stop_within, ends_by_itself, fate, ending: None };
         let last_word = LastWord::new(self.table.put(run, instead_of), self.words.clone());
         if let Some(deadline) = deadline {
             self.deadlines.begins(deadline);

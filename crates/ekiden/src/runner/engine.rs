@@ -327,8 +327,11 @@ impl Engine {
     }
 
     fn close(&mut self, mut run: Run, said: Option<Verdict>) {
-        if let Some(verdict) = run.verdict(said) {
-            self.push_end(run.lease(), verdict);
+        match run.verdict(said) {
+            Some(verdict) => self.push_end(run.lease(), verdict),
+            // Dropped, and perhaps not ended: nothing is written, and the lease says the rest when it is over.
+            None if run.fate != Fate::Left => self.ended.unsettled.push(run.task().clone()),
+            None => {}
         }
     }
 

@@ -19,9 +19,10 @@ mod warden;
 mod words;
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ekiden_core::id::TaskId;
+use ekiden_core::reason::Refusal;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +30,7 @@ pub use builder::RunnerBuilder;
 pub use leash::StopReason;
 
 use crate::client::Client;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::IoHandle;
 use builder::Options;
 use shift::Shift;
@@ -75,12 +76,14 @@ pub struct Stop {
     /// Follows from the other: who ends at once claims no more.
     gently: CancellationToken,
     at_once: CancellationToken,
+    /// Why the runner ends, if one of its handlers asked for it.
+    why: Arc<OnceLock<Refusal>>,
 }
 
 impl Default for Stop {
     fn default() -> Self {
         let at_once = CancellationToken::new();
-        Self { gently: at_once.child_token(), at_once }
+        Self { gently: at_once.child_token(), at_once, why: Arc::default() }
     }
 }
 
@@ -93,6 +96,18 @@ impl Stop {
     /// Whether nothing new may begin.
     fn is_over(&self) -> bool {
         self.gently.is_cancelled()
+    }
+
+    /// Ends gently, with an error.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn give_up(&self, why: Refusal) {
+        // The first reason is the one that is told.
+        let _ = self.why.set(why);
+        self.gently();
+    }
+
+    fn why(&self) -> Option<Error> {
+        self.why.get().cloned().map(Error::from)
     }
 
     /// Interrupts what runs.

@@ -82,7 +82,7 @@ impl Shift {
         let engine = seat.as_ref().and_then(|seat: &Seat| seat.engine.try_lock().ok());
         let mut ended = engine.map(|mut engine| engine.take_ended()).unwrap_or_default();
         ended.unsettled.extend(self.unended());
-        match failure.or(outcome.err()) {
+        match failure.or(outcome.err()).or(self.stop.why()) {
             Some(error) => {
                 let Ended { settled, handed_back, unsettled } = ended;
                 tracing::error!(%error, settled, ?handed_back, ?unsettled, "runner ends early");
@@ -217,7 +217,7 @@ impl Shift {
             options: self.options.clone(),
             table: self.table.clone(),
             words: Arc::default(),
-            around: Arc::new(Surroundings::of(self.client.clone())),
+            around: Arc::new(Surroundings::of(self.client.clone(), self.stop.clone())),
             deadlines: Arc::default(),
             pulse,
             stop: self.stop.clone(),
@@ -335,18 +335,19 @@ impl Seat {
         while !self.stop.gently.is_cancelled() {
             let mut rung = self.bell.ready.heard();
             let mut said = self.words.chime.heard();
-            let started = {
-                let mut engine = self.engine.lock().await;
-                if self.stop.gently.is_cancelled() {
-                    return;
-                }
-                engine.turn().await
-            };
+            // Only the shift takes the engine from its driver, when the runner stops. A driver that waited for the lock could
+            // be given it after the last settlement, on a blocked thread, and `run` would not get at what the engine counted.
+            let Ok(mut engine) = self.engine.try_lock() else { return };
+            if self.stop.gently.is_cancelled() {
+                return;
+            }
+            let started = engine.turn().await;
+            let wait = engine.wait();
+            drop(engine);
             if started {
-                // What was started goes first: here it is next in line, and what is left to do can wait for it.
+                // The attempts that were started are next in line on this runtime; the rest of this turn can wait for them.
                 tokio::task::yield_now().await;
             }
-            let wait = self.engine.lock().await.wait();
             tokio::select! {
                 biased;
                 () = self.stop.gently.cancelled() => return,

@@ -44,6 +44,8 @@ pub(super) struct Run {
     pub(super) deadline: Option<Duration>,
     /// How long its handler may take to end by itself after it was told to stop.
     pub(super) stop_within: Duration,
+    /// Whether its handler must not be taken for ended before it is.
+    pub(super) ends_by_itself: bool,
     pub(super) fate: Fate,
     /// The end that is being written down beside the engine.
     pub(super) ending: Option<(OpId, Verdict)>,
@@ -74,11 +76,13 @@ impl Run {
         Some(Settlement { id, lease: self.context.lease().clone(), verdict })
     }
 
-    /// How it ended, given what its handler said and what was done to it meanwhile. `None` if that was settled before.
+    /// How it ended, given what its handler said and what was done to it meanwhile. `None` if that was settled before, or is
+    /// not known: what a dropped handler may have left running was not seen to end.
     pub(super) fn verdict(&self, said: Option<Verdict>) -> Option<Verdict> {
         match self.fate {
             Fate::Left => None,
             Fate::TimedOut { .. } => Some(Verdict::TimedOut),
+            Fate::Cancelled { .. } if said.is_none() && self.ends_by_itself => None,
             Fate::Cancelled { .. } => Some(Verdict::Stopped(Stage::Verified)),
             Fate::Running | Fate::Interrupted => Some(said.unwrap_or(Verdict::Interrupted)),
         }

@@ -114,16 +114,17 @@ impl Warden {
         let (now, grace) = (self.now(), self.desk.options.cancel_grace);
         for run in self.desk.table.lock().values_mut() {
             if run.fate == Fate::Running && run.is_of(task, token) {
-                let drop_at = now.saturating_add(grace.max(run.stop_within));
-                run.fate = Fate::Cancelled { drop_at: Some(drop_at) };
+                let drop_at = (!run.ends_by_itself).then(|| now.saturating_add(grace.max(run.stop_within)));
+                run.fate = Fate::Cancelled { drop_at };
                 run.leash().stop(StopReason::Cancelled);
-                self.desk.deadlines.begins(drop_at);
+                drop_at.into_iter().for_each(|drop_at| self.desk.deadlines.begins(drop_at));
             }
         }
     }
 
-    /// What each moment asks for. Handlers are dropped at once unless they asked for time to stop; what blocks its thread is settled without its handler when it
-    /// ran out of time, and never when it was cancelled: its successor must not overlap it.
+    /// What each moment asks for. Handlers are dropped at once unless they asked for time to stop, and never if they end by
+    /// themselves; what blocks its thread is settled without its handler when it ran out of time, and never when it was
+    /// cancelled: its successor must not overlap it.
     fn enforce(&self) {
         let now = self.now();
         let mut given_up: Vec<Slot> = Vec::new();
@@ -134,10 +135,14 @@ impl Warden {
                     let settle_at = drop_at.saturating_add(self.desk.options.cancel_grace);
                     run.leash().stop(StopReason::TimedOut);
                     let waits = run.stop_within > Duration::ZERO;
-                    if !waits {
+                    run.fate = if run.ends_by_itself {
+                        Fate::TimedOut { drop_at: None, settle_at: Duration::MAX }
+                    } else {
+                        Fate::TimedOut { drop_at: waits.then_some(drop_at), settle_at }
+                    };
+                    if !waits && !run.ends_by_itself {
                         run.leash().pull();
                     }
-                    run.fate = Fate::TimedOut { drop_at: waits.then_some(drop_at), settle_at };
                 }
                 Fate::Cancelled { drop_at: Some(at) } if at <= now => {
                     run.fate = Fate::Cancelled { drop_at: None };

@@ -37,7 +37,9 @@ impl NewTask {
                     .with("why", "delay_ms says when already"));
             }
         };
-        let name = TaskRef { namespace, id: task.id.unwrap_or_else(id) };
+        // A request that names its op but no task means the same task when it is repeated.
+        let of_op = || task.op_id.map(|op| TaskId::from_bits(op.as_bits()));
+        let name = TaskRef { namespace, id: task.id.or_else(of_op).unwrap_or_else(id) };
         Ok(Self {
             op: task.op_id,
             title: task.title,

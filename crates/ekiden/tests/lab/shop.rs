@@ -15,9 +15,15 @@ use tokio::sync::broadcast;
 pub struct Shop {
     inner: MemoryStore,
     shut: AtomicBool,
+    shared: bool,
 }
 
 impl Shop {
+    /// A store that says that several machines write to it.
+    pub fn of_several_machines() -> Self {
+        Self { shared: true, ..Self::default() }
+    }
+
     pub fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
     }
@@ -32,7 +38,7 @@ impl Shop {
 #[async_trait]
 impl Store for Shop {
     fn info(&self) -> Info {
-        self.inner.info()
+        Info { shared: self.shared, ..self.inner.info() }
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Vec<Outcome> {

@@ -52,11 +52,14 @@ pub(crate) async fn read(call: Call) -> Answered {
     let attempt = attempt(&call)?;
     let query = call.query()?;
     let offset = query.number("offset")?.unwrap_or(0);
-    let limit = query.number("limit")?.unwrap_or(limits::LOG_READ_BYTES_MAX).clamp(1, limits::LOG_READ_BYTES_MAX);
-    let follow = query.flag("follow")?;
+    let limit = query.number("limit")?.unwrap_or(limits::LOG_READ_BYTES_MAX).min(limits::LOG_READ_BYTES_MAX);
+    let follow = query.flag("follow");
     drop(query);
     // A task that is gone has no log, although its files may take a moment to go.
     call.queue().get_status(attempt.task.clone()).await?;
+    // A reader who follows gets pieces, each of which is small.
+    let limit = if follow { limit.min(limits::STREAM_PIECE_BYTES) } else { limit };
+    let share = call.room_for_answer(limit).await?;
     let not_found = || Refusal::new(ReasonCode::LogNotFound).with("task_id", &attempt.task.id);
     let logs = call.shared.logs.clone().ok_or_else(not_found)?;
     let part = logs.read(attempt.clone(), offset, limit).await;
@@ -70,9 +73,9 @@ pub(crate) async fn read(call: Call) -> Answered {
     let (start, end) = (part.start, part.end);
     let answer = if follow {
         let follow = Follow { shared: call.shared.clone(), logs, attempt };
-        stream::open(&call.shared, OCTETS, |writer| follow.follow(part, writer))?
+        stream::open(&call, OCTETS, |writer| follow.follow(part, writer))?
     } else {
-        answer::typed(StatusCode::OK, HeaderValue::from_static(OCTETS), part.bytes)
+        answer::typed(StatusCode::OK, HeaderValue::from_static(OCTETS), part.bytes).within(share)
     };
     Ok(answer.with(START, start.into()).with(END, end.into()))
 }
@@ -100,7 +103,7 @@ impl Follow {
             let ended = !runs(&self.shared, &self.attempt).await.unwrap_or(false);
             let found = match part.take() {
                 Some(part) => Ok(part),
-                None => self.logs.read(self.attempt.clone(), next, limits::LOG_READ_BYTES_MAX).await,
+                None => self.logs.read(self.attempt.clone(), next, limits::STREAM_PIECE_BYTES).await,
             };
             if let Ok(found) = found
                 && !found.bytes.is_empty()

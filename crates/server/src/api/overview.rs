@@ -27,6 +27,7 @@ pub(crate) async fn page(call: Call) -> Answered {
         None => call.queue().namespaces(None, limits::OVERVIEW_NAMESPACES_MAX).await?.items,
     };
     let usual = || namespaces.iter().find(|namespace| namespace.as_str() == USUAL).or_else(|| namespaces.first());
+    let _share = call.room_for_answer(limits::PAGE_ANSWER_BYTES).await?;
     let chosen = match asked.or_else(|| usual().cloned()) {
         Some(namespace) => Some(look(&call, namespace).await?),
         None => None,

@@ -1,5 +1,6 @@
 //! Streams: the changes of a namespace's tasks, with replay, and the rings of its bell.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use ekiden::{Bell, TaskChange};
@@ -30,38 +31,39 @@ pub(crate) async fn events(call: Call) -> Answered {
     };
     let cursor = query.text("cursor").or(header.filter(|cursor| !cursor.is_empty()));
     let events = &call.shared.events;
-    let (from, known) = match cursor {
-        None => (events.next(), true),
-        Some(cursor) => match events.after(cursor) {
-            Some(from) => (from, true),
-            None => (events.next(), false),
-        },
-    };
-    let tell = Tell { shared: call.shared.clone(), namespace: call.namespace()?, next: from };
-    Ok(stream::open(&call.shared, EVENTS, |writer| tell.tell(writer, known))?)
+    let known = cursor.map(|cursor| events.number_of(cursor));
+    let seen = known.flatten().unwrap_or_else(|| events.here());
+    let tell = Tell { shared: call.shared.clone(), namespace: call.namespace()?, seen };
+    let known = known.is_none_or(|number| number.is_some());
+    Ok(stream::open(&call, EVENTS, |writer| tell.tell(writer, known))?)
 }
 
 /// A stream of changes.
 struct Tell {
     shared: Arc<Shared>,
     namespace: Namespace,
-    next: u64,
+    /// The number behind which it goes on.
+    seen: u64,
 }
 
 impl Tell {
     async fn tell(mut self, writer: Writer, known: bool) -> Result<(), Gone> {
         if known {
             // A place to go on from, also if nothing happens before the stream breaks off.
-            let here = self.shared.events.cursor(self.next.saturating_sub(1));
+            let here = self.shared.events.cursor(self.seen);
             writer.write(format!(": from here on\nid: {here}\n\n")).await?;
         } else {
-            self.reset(&writer, "UNKNOWN_CURSOR", None).await?;
+            self.reset(&writer, "UNKNOWN_CURSOR", self.seen).await?;
         }
         let mut heard = self.shared.events.chime.heard();
+        // The chime rings for all namespaces; only what is written here puts the next sign off.
+        let mut sign = pin!(sleep(limits::STREAM_SIGN));
         loop {
-            let taken = self.shared.events.take(&self.namespace, self.next);
+            let taken = self.shared.events.take(&self.namespace, self.seen);
             let more = taken.more;
-            self.pass_on(&writer, taken).await?;
+            if self.pass_on(&writer, taken).await? {
+                sign.set(sleep(limits::STREAM_SIGN));
+            }
             if more {
                 continue;
             }
@@ -69,35 +71,42 @@ impl Tell {
                 () = self.shared.events.chime.since(&mut heard) => {}
                 () = self.shared.stop.cancelled() => break,
                 () = writer.gone() => return Err(Gone),
-                () = sleep(limits::STREAM_SIGN) => writer.write(SIGN).await?,
+                () = &mut sign => {
+                    writer.write(SIGN).await?;
+                    sign.set(sleep(limits::STREAM_SIGN));
+                }
             }
         }
         // What happened up to the end is told before the last word.
-        let taken = self.shared.events.take(&self.namespace, self.next);
+        let taken = self.shared.events.take(&self.namespace, self.seen);
         self.pass_on(&writer, taken).await?;
-        let last = self.shared.events.cursor(self.next.saturating_sub(1));
+        let last = self.shared.events.cursor(self.seen);
         writer.write(event("end", Some(&last), "{}")).await
     }
 
-    async fn pass_on(&mut self, writer: &Writer, taken: Taken) -> Result<(), Gone> {
-        self.next = taken.next;
-        if taken.missed > 0 {
-            self.reset(writer, "TOO_SLOW", Some(taken.missed)).await?;
+    /// Writes what was taken, and says whether that was anything.
+    async fn pass_on(&mut self, writer: &Writer, taken: Taken) -> Result<bool, Gone> {
+        self.seen = taken.seen;
+        let has_missed = taken.missed.is_some();
+        if let Some(missed) = taken.missed {
+            self.reset(writer, "TOO_SLOW", missed).await?;
         }
         if taken.changes.is_empty() {
-            return Ok(());
+            return Ok(has_missed);
         }
         let mut text = String::with_capacity(taken.changes.len() * 256);
         for (number, change) in taken.changes {
             text.push_str(&event("change", Some(&self.shared.events.cursor(number)), &json(change)));
         }
-        writer.write(text).await
+        writer.write(text).await?;
+        Ok(true)
     }
 
-    async fn reset(&self, writer: &Writer, reason: &str, missed: Option<u64>) -> Result<(), Gone> {
-        let data = wire::Reset { reason_code: reason.to_owned(), missed };
+    /// How many were missed is not counted by namespace, and the number of all would tell of the others.
+    async fn reset(&self, writer: &Writer, reason: &str, seen: u64) -> Result<(), Gone> {
+        let data = wire::Reset { reason_code: reason.to_owned(), missed: None };
         let data = serde_json::to_string(&data).unwrap_or_default();
-        let here = self.shared.events.cursor(self.next.saturating_sub(1));
+        let here = self.shared.events.cursor(seen);
         writer.write(event("reset", Some(&here), &data)).await
     }
 }
@@ -109,11 +118,14 @@ fn json(change: TaskChange) -> String {
 /// The rings of a namespace's bell, for runners elsewhere.
 pub(crate) async fn hints(call: Call) -> Answered {
     let namespace = call.namespace()?;
-    call.shared.namespaces.note(&namespace);
     let bell = call.queue().bell(&namespace);
     let shared = call.shared.clone();
     let heard = (bell.ready.heard(), bell.work.heard(), bell.stop.heard());
-    Ok(stream::open(&call.shared, EVENTS, |writer| pass_rings(shared, bell, heard, writer))?)
+    // A notifier that was not held until now knows of no moment.
+    if let Some(due) = call.queue().next_due(namespace).await? {
+        bell.ready_at(due, shared.clock.now());
+    }
+    Ok(stream::open(&call, EVENTS, |writer| pass_rings(shared, bell, heard, writer))?)
 }
 
 type AllHeard = (ekiden::HeardChime, ekiden::HeardChime, ekiden::HeardChime);

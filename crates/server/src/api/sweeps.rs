@@ -30,7 +30,6 @@ pub(crate) async fn start(mut call: Call) -> Answered {
         let preview = preview(&call, filter, &work).await?;
         return answer::ok(&wire::Started::Preview(preview));
     }
-    call.shared.namespaces.note(&namespace);
     let (name, bulk) = match sweep.action {
         wire::SweepAction::Cancel => ("cancel", Bulk::Cancel(filter)),
         wire::SweepAction::Retry => ("retry", Bulk::Retry(filter)),
@@ -60,6 +59,7 @@ fn shown(sweep: &Sweep) -> Result<wire::Sweep, Refusal> {
 
 /// Counts what matches and would change, as far as a bounded number of pages goes.
 async fn preview(call: &Call, filter: TaskFilter, work: &SweepWork) -> Result<wire::Preview, ekiden::Error> {
+    let _share = call.room_for_answer(limits::PAGE_ANSWER_BYTES).await?;
     let mut preview = wire::Preview { matches: 0, more: false };
     let mut cursor = None;
     for _ in 0..limits::PREVIEW_PAGES_MAX {

@@ -12,7 +12,8 @@ use ekiden_core::task::Phase;
 use ekiden_wire::{self as wire, Text};
 
 use super::Answered;
-use crate::answer;
+use crate::answer::{self, ItemErrors};
+use crate::budget::Share;
 use crate::call::{Call, glance};
 use crate::limits;
 use crate::query::{Query, bounded, wrong};
@@ -41,9 +42,7 @@ fn new_task(call: &Call, bytes: &[u8]) -> Result<NewTask, Refusal> {
         }
         task.idempotency_key = Some(key);
     }
-    let namespace = call.namespace()?;
-    call.shared.namespaces.note(&namespace);
-    NewTask::from_wire(task, namespace, || call.shared.ids.task())
+    NewTask::from_wire(task, call.namespace()?, || call.shared.ids.task())
 }
 
 fn idempotency_key(call: &Call) -> Result<Option<IdempotencyKey>, Refusal> {
@@ -57,33 +56,32 @@ pub(crate) async fn enqueue_batch(mut call: Call) -> Answered {
     let bytes = call.json_bytes().await?;
     let (sent, answers) = batch(&call, &bytes)?;
     drop(bytes);
-    let mut text = Text::with_room(16 + ENQUEUED_BYTES * answers.len());
+    let room = 16 + ENQUEUED_BYTES * sent.len() + limits::ITEM_ERROR_BYTES * answers.iter().flatten().count();
+    let mut share = Share::default();
+    call.count_answer(&mut share, room)?;
+    let mut text = Text::with_room(room);
     let mut outcomes = call.queue().enqueue(sent).await.into_iter();
     let told = answers.into_iter().filter_map(|refusal| match refusal {
         Some(refusal) => Some(Err(refusal.into())),
         None => outcomes.next(),
     });
+    let mut errors = ItemErrors::of(&call);
     text.plain(r#"{"tasks":"#);
     text.list(told, |text, answer| match answer {
         Ok(Enqueued { id, is_new }) => text.enqueued(&id, is_new),
         Err(error) => {
-            let error = ekiden::wire::detail(&error, call.language);
-            text.value(&wire::EnqueuedOrError::Error { error });
+            text.value(&wire::EnqueuedOrError::Error { error: errors.detail(error) });
         }
     });
     text.plain("}");
-    Ok(answer::text(StatusCode::OK, text))
+    errors.log();
+    Ok(answer::text(StatusCode::OK, text).within(share))
 }
 
 /// The tasks of a body that can be handed in, and for each one why it cannot. Read here, in one go, as with one task.
 fn batch(call: &Call, bytes: &[u8]) -> Result<(Vec<NewTask>, Vec<Option<Refusal>>), Refusal> {
     let batch: wire::EnqueueBatch = glance(bytes)?;
-    if batch.tasks.len() > limits::BATCH_TASKS_MAX {
-        let refusal = wrong("tasks", "too many at once");
-        return Err(refusal.with("limit", limits::BATCH_TASKS_MAX));
-    }
     let namespace = call.namespace()?;
-    call.shared.namespaces.note(&namespace);
     let mut answers = Vec::with_capacity(batch.tasks.len());
     let mut sent = Vec::with_capacity(batch.tasks.len());
     for task in batch.tasks {
@@ -101,19 +99,17 @@ fn batch(call: &Call, bytes: &[u8]) -> Result<(Vec<NewTask>, Vec<Option<Refusal>
 /// A page of tasks.
 pub(crate) async fn list(call: Call) -> Answered {
     let query = call.query()?;
-    let order = match query.text("order") {
-        None | Some("newest") => ListOrder::NewestFirst,
-        Some("oldest") => ListOrder::OldestFirst,
-        Some(_) => return Err(wrong("order", "neither newest nor oldest").into()),
-    };
+    let order = if query.text("order") == Some("oldest") { ListOrder::OldestFirst } else { ListOrder::NewestFirst };
     let question = TaskQuery {
         filter: filter(&query, call.namespace()?)?,
         order,
         cursor: query.text("cursor").map(str::to_owned),
         limit: query.number("limit")?.unwrap_or(limits::PAGE_ITEMS),
     };
+    let share = call.room_for_answer(limits::PAGE_ANSWER_BYTES).await?;
     let page = call.queue().tasks(question).await?;
-    answer::ok(&wire::TaskPage { items: page.items.into_iter().map(Into::into).collect(), cursor: page.cursor })
+    let page = wire::TaskPage { items: page.items.into_iter().map(Into::into).collect(), cursor: page.cursor };
+    Ok(answer::ok(&page)?.within(share))
 }
 
 fn filter(query: &Query<'_>, namespace: Namespace) -> Result<TaskFilter, Refusal> {

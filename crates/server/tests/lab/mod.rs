@@ -40,10 +40,20 @@ impl Lab {
         Self::around(|queue| queue, choose).await
     }
 
+    /// A server over a queue with another layer.
+    pub(crate) async fn behind(layer: impl FnOnce(Arc<dyn Queue>) -> Arc<dyn Queue>) -> Self {
+        Self::around(layer, |builder| builder).await
+    }
+
     /// A server over a queue with a gate.
     pub(crate) async fn gated(gate: &Arc<Gate>) -> Self {
+        Self::gated_with(gate, |builder| builder).await
+    }
+
+    /// The same, with further choices.
+    pub(crate) async fn gated_with(gate: &Arc<Gate>, choose: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
         let gate = gate.clone();
-        Self::around(|inner| Arc::new(Port { inner, gate }), |builder| builder).await
+        Self::around(|inner| Arc::new(Port { inner, gate }), choose).await
     }
 
     async fn around(

@@ -1,12 +1,14 @@
-//! A queue around a queue: a task can be stopped on its way in, and one name makes the queue panic.
+//! A queue around a queue: tasks and settlements can be stopped on their way in, one name makes the queue panic, and maintenance of
+//! some namespaces hangs or fails.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use ekiden::core::{
-    Namespace, Pool, PoolName, PoolSettings, Progress, QuestionId, Runner, RunnerId, Schedule, ScheduleId, Signal,
-    Sweep, SweepId, Timestamp,
+    Namespace, Pool, PoolName, PoolSettings, Progress, QuestionId, ReasonCode, Runner, RunnerId, Schedule, ScheduleId,
+    Signal, Sweep, SweepId, Timestamp,
 };
 use ekiden::store::{CountScope, Counts, Page, TaskQuery};
 use ekiden::{
@@ -15,17 +17,24 @@ use ekiden::{
 };
 use tokio::sync::Semaphore;
 
-/// A gate that tasks pass on their way in.
+/// A gate that tasks pass on their way in, and what ended on its way back.
 pub(crate) struct Gate {
     /// How many came to it.
     pub(crate) came: Semaphore,
     /// How many may go through.
     pub(crate) open: Semaphore,
+    /// How often maintenance looked at a namespace.
+    maintained: AtomicUsize,
 }
 
 impl Gate {
     pub(crate) fn closed() -> Arc<Self> {
-        Arc::new(Self { came: Semaphore::new(0), open: Semaphore::new(0) })
+        Arc::new(Self { came: Semaphore::new(0), open: Semaphore::new(0), maintained: AtomicUsize::new(0) })
+    }
+
+    /// How often maintenance looked at a namespace.
+    pub(crate) fn maintained(&self) -> usize {
+        self.maintained.load(Ordering::SeqCst)
     }
 
     async fn pass(&self) {
@@ -70,6 +79,7 @@ impl Queue for Port {
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, then: Option<Ask>) -> SettledAndLeased {
+        self.gate.pass().await;
         pass_on!(self.settle(settlements, then))
     }
 
@@ -146,6 +156,10 @@ impl Queue for Port {
         pass_on!(self.namespaces(after, limit))
     }
 
+    async fn ready(&self) -> Result<()> {
+        pass_on!(self.ready())
+    }
+
     async fn pools(&self, namespace: Namespace, cursor: Option<String>, limit: usize) -> Result<Page<Pool>> {
         pass_on!(self.pools(namespace, cursor, limit))
     }
@@ -171,6 +185,13 @@ impl Queue for Port {
     }
 
     async fn maintain(&self, namespace: Namespace) -> Result<Maintained> {
+        self.gate.maintained.fetch_add(1, Ordering::SeqCst);
+        match namespace.as_str() {
+            "panics" => panic!("planted"),
+            name if name.starts_with("hangs") => std::future::pending().await,
+            name if name.starts_with("fails") => return Err(ReasonCode::StoreFailed.into()),
+            _ => {}
+        }
         pass_on!(self.maintain(namespace))
     }
 

@@ -18,23 +18,34 @@ use super::places::{Listing, Moves};
 use super::{CARDS, COUNTS, Changed, Checkpoint, FORMAT, LOG, META, OTHERS, PAYLOADS, PLACES, Row, TASKS, guarded};
 use crate::codec::{self, Card, PAYLOAD_INLINE_MAX, Pen, put_body, put_card, read_card, seal, seal_record, unseal};
 
+/// How far a checkpoint goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upto {
+    /// The last batch that it has.
+    pub(crate) sequence: u64,
+    /// The latest revision that it has.
+    pub(crate) revision: u64,
+    /// Whether the log has that batch too. If it had no room, nothing of the log is needed any more.
+    pub(crate) has_log: bool,
+}
+
 impl Checkpoint {
-    /// Makes changes in the order of their keys durable: the checkpoint then has everything up to this batch of the log.
-    pub(crate) fn write(&self, changes: &[Row<'_>], sequence: u64, revision: u64) -> Result<(), StoreError> {
-        guarded(&self.path, || self.write_all(changes, sequence, revision))
+    /// Makes changes in the order of their keys durable.
+    pub(crate) fn write(&self, changes: &[Row<'_>], upto: Upto) -> Result<(), StoreError> {
+        guarded(&self.path, || self.write_all(changes, upto))
     }
 
-    fn write_all(&self, changes: &[Row<'_>], sequence: u64, revision: u64) -> Result<(), StoreError> {
+    fn write_all(&self, changes: &[Row<'_>], upto: Upto) -> Result<(), StoreError> {
         let mut transaction = self.database()?.begin_write().map_err(|source| self.error(source))?;
         // A reopen after a crash then reads the allocator's state instead of walking all trees.
         transaction.set_quick_repair(true);
         transaction.set_durability(Durability::Immediate).map_err(|source| self.error(redb::Error::from(source)))?;
-        fill(&transaction, changes, sequence, revision).map_err(|source| self.error(source))?;
+        fill(&transaction, changes, upto).map_err(|source| self.error(source))?;
         transaction.commit().map_err(|source| self.error(source))
     }
 }
 
-fn fill(transaction: &WriteTransaction, changes: &[Row<'_>], sequence: u64, revision: u64) -> Result<(), redb::Error> {
+fn fill(transaction: &WriteTransaction, changes: &[Row<'_>], upto: Upto) -> Result<(), redb::Error> {
     let mut tasks = transaction.open_table(TASKS)?;
     let mut beside = Beside {
         cards: transaction.open_table(CARDS)?,
@@ -58,12 +69,12 @@ fn fill(transaction: &WriteTransaction, changes: &[Row<'_>], sequence: u64, revi
             count => drop(counts.insert(key.as_slice(), count)?),
         }
     }
+    let Upto { sequence, revision, has_log } = upto;
     let mut meta = transaction.open_table(META)?;
     for (name, value) in [("format", FORMAT), ("min_reader", FORMAT), ("sequence", sequence), ("revision", revision)] {
         meta.insert(name, value)?;
     }
-    // What was in a batch has a log beside it from then on.
-    meta.insert(LOG, u64::from(sequence > 0))?;
+    meta.insert(LOG, u64::from(has_log))?;
     Ok(())
 }
 
@@ -335,7 +346,7 @@ mod tests {
                 }
                 let rows = sorted(&changes);
                 assert!(rows.is_sorted_by(|one, next| one.key < next.key), "seed {seed}");
-                checkpoint.write(&rows, revision, revision).unwrap();
+                checkpoint.write(&rows, Upto { sequence: revision, revision, has_log: true }).unwrap();
                 let snapshot = checkpoint.snapshot().unwrap();
                 for (key, task) in &model {
                     assert_eq!(snapshot.task(key).unwrap().unwrap().0, *task, "seed {seed}");

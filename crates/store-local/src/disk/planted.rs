@@ -57,6 +57,10 @@ impl Disk for PlantedDisk {
         self.disk.create_folder(folder)
     }
 
+    fn check_folder(&self, folder: &Path) -> io::Result<()> {
+        self.disk.check_folder(folder)
+    }
+
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         self.disk.list(folder)
     }

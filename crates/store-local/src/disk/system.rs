@@ -1,19 +1,16 @@
 //! The disk of this machine.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 
 use rustix::fs::FallocateFlags;
 
-use super::{Disk, DiskFile, How, LockGuard, write_zeros};
+use super::{Disk, DiskFile, How, LockGuard, owned, write_zeros};
 
 /// Only the owner enters.
 const FOLDER_MODE: u32 = 0o700;
-
-/// Only the owner reads and writes.
-const FILE_MODE: u32 = 0o600;
 
 /// Files through the operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,12 +30,16 @@ impl Disk for SystemDisk {
         self.sync_folder(parent)
     }
 
+    fn check_folder(&self, folder: &Path) -> io::Result<()> {
+        owned::check_folder(folder)
+    }
+
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
     fn open(&self, path: &Path, how: How) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(open(path, how)?))
+        Ok(Box::new(owned::open(path, how)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -59,7 +60,7 @@ impl Disk for SystemDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<LockGuard> {
-        let file = open(path, How::OrNew)?;
+        let file = owned::open(path, How::OrNew)?;
         match file.try_lock() {
             // The lock goes with the last handle of the file.
             Ok(()) => Ok(Box::new(file)),
@@ -99,17 +100,6 @@ impl DiskFile for File {
             allocated => Ok(allocated?),
         }
     }
-}
-
-fn open(path: &Path, how: How) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).truncate(false).mode(FILE_MODE);
-    match how {
-        How::Existing => &mut options,
-        How::New => options.create_new(true),
-        How::OrNew => options.create(true),
-    };
-    options.open(path)
 }
 
 /// A call that a signal interrupted did nothing.

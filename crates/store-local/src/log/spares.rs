@@ -46,13 +46,18 @@ struct Shelf {
     released: Vec<(Name, u64)>,
     /// The number of the next file that is made.
     next: u64,
+    /// How many files should be ready.
+    wanted: usize,
     /// The latest attempt to fill the stock failed.
     is_short: bool,
+    /// No file is made anew.
+    is_disk_full: bool,
 }
 
 impl Spares {
     pub(super) fn new(disk: Arc<dyn Disk>, folder: &Path, options: LogOptions) -> Self {
-        let (work, shelf, poisoned) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        let shelf = Mutex::new(Shelf { wanted: options.spares_at_open, ..Shelf::default() });
+        let (work, poisoned) = (Mutex::default(), AtomicBool::new(false));
         Self { shared: Arc::new(Shared { disk, folder: folder.to_owned(), options, work, shelf, poisoned }) }
     }
 
@@ -60,7 +65,8 @@ impl Spares {
     /// meanwhile, but for one that needs a new segment while there is no spare. After `Short`, try again later.
     pub fn prepare(&self) -> Result<Reserve, LogError> {
         let _work = self.shared.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let prepared = self.shared.fill(self.shared.options.spares_wanted);
+        let wanted = self.shared.shelf().wanted;
+        let prepared = self.shared.fill(wanted);
         // Whatever kept the spare from being made: without it the log cannot promise to go on.
         self.shared.shelf().is_short = !matches!(prepared, Ok(Reserve::Kept));
         prepared
@@ -71,10 +77,16 @@ impl Spares {
         !self.shared.shelf().is_short
     }
 
+    /// While the disk is full no file is made: what is left of the disk belongs to the checkpoint. Released segments still become
+    /// spares.
+    pub fn set_disk_full(&self, is_full: bool) {
+        self.shared.shelf().is_disk_full = is_full;
+    }
+
     /// Whether [`prepare`](Self::prepare) has something to do.
     pub fn is_wanting(&self) -> bool {
         let shelf = self.shared.shelf();
-        shelf.is_short || !shelf.released.is_empty() || shelf.ready.len() < self.shared.options.spares_wanted
+        shelf.is_short || !shelf.released.is_empty() || shelf.ready.len() < shelf.wanted
     }
 
     /// How many spares are ready for use.
@@ -117,6 +129,11 @@ impl Spares {
     pub(super) fn number_after(&self, number: u64) {
         let mut shelf = self.shared.shelf();
         shelf.next = shelf.next.max(number.saturating_add(1));
+    }
+
+    /// From now on as many spares are kept ready as a log in use needs.
+    pub(super) fn want_all(&self) {
+        self.shared.shelf().wanted = self.shared.options.spares_wanted;
     }
 
     pub(super) fn poison(&self) {
@@ -198,6 +215,9 @@ impl Shared {
 
     /// A new file of this length, its blocks taken, written and synced; none if the disk is full.
     fn draft(&self, bytes: u64) -> Result<Option<Name>, LogError> {
+        if self.shelf().is_disk_full {
+            return Ok(None);
+        }
         let draft = Name::Draft(self.number());
         let path = draft.in_folder(&self.folder);
         let made = self.disk.open(&path, How::New).and_then(|file| {

@@ -14,7 +14,7 @@ use ekiden_core::id::{Kind, Namespace, PoolName, RunnerId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
 use ekiden_core::newer::Newer;
-use ekiden_core::plan::{Beat, Enqueue, Happen};
+use ekiden_core::plan::{Beat, Enqueue, Happen, Plan};
 use ekiden_core::pool::Profile;
 use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::task::{Phase, Spec, Task, TaskEnvelope};
@@ -22,8 +22,9 @@ use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::Start;
 use ekiden_store::entropy::Entropy;
 use ekiden_store::{Happened, PlanError, Store, StoreError, StoreExt};
-use ekiden_store_local::Options;
 use ekiden_store_local::disk::Disk;
+use ekiden_store_local::{LocalStore, Options};
+use tokio::task::JoinSet;
 
 pub(crate) const FOLDER: &str = "/data";
 
@@ -41,7 +42,7 @@ pub(crate) fn options(disk: Arc<dyn Disk>) -> Options {
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
 }
 
 /// Seeds to try; `EKIDEN_SEED` replays one.
@@ -63,6 +64,13 @@ pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
             None => panic!("{what}: not within ten seconds"),
         }
     }
+}
+
+/// What many were told who asked at once.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) done: usize,
+    pub(crate) refused: Vec<StoreError>,
 }
 
 /// What is known of a task.
@@ -117,16 +125,71 @@ impl Ward {
 
     /// Hands in a task that is due later than now.
     pub(crate) async fn enqueue_for(&mut self, store: &dyn Store, later: Option<Millis>) -> Result<(), StoreError> {
+        let bytes = self.entropy.below(3_000);
+        let plan = self.new_task(bytes, later);
+        let done = store.run(&plan, self.entropy.op_id(self.now), self.now).await;
+        self.note(&plan.spec.id, Phase::Queued, done.map(drop))
+    }
+
+    fn new_task(&mut self, bytes: usize, later: Option<Millis>) -> Enqueue {
         self.now = self.now + Millis::new(1);
         let id = self.entropy.task_id(self.now);
-        let payload = vec![b'p'; self.entropy.below(3_000)];
+        let payload = vec![b'p'; bytes];
         let envelope = TaskEnvelope::json(Kind::new("greet").unwrap(), payload);
         let policy = Profile::Embedded.settings().policy;
-        let mut spec = Spec::new(self.namespace.clone(), self.pool.clone(), id.clone(), envelope, policy, self.now);
+        let mut spec = Spec::new(self.namespace.clone(), self.pool.clone(), id, envelope, policy, self.now);
         spec.run_at = later.map(|later| self.now + later);
-        let plan = Enqueue { spec: Arc::new(spec), start: Start::Released, parents: vec![], idempotency: None };
-        let done = store.run(&plan, self.entropy.op_id(self.now), self.now).await;
-        self.note(&id, Phase::Queued, done.map(drop))
+        Enqueue { spec: Arc::new(spec), start: Start::Released, parents: vec![], idempotency: None }
+    }
+
+    /// Hands in so many small tasks and claims them all.
+    pub(crate) async fn hold(&mut self, store: &dyn Store, count: usize) {
+        for _ in 0..count {
+            self.enqueue(store).await.unwrap();
+        }
+        while self.running.len() < count {
+            self.claim(store).await.unwrap();
+        }
+    }
+
+    /// Hands in so many tasks of this many bytes, all at once.
+    pub(crate) async fn enqueue_at_once(&mut self, store: &Arc<LocalStore>, count: usize, bytes: usize) -> Told {
+        let plans: Vec<_> = (0..count).map(|_| self.new_task(bytes, None)).collect();
+        let plans = plans.into_iter().map(|plan| (plan.spec.id.clone(), plan)).collect();
+        self.at_once(store, Phase::Queued, plans).await
+    }
+
+    /// Settles so many tasks that it holds with results of this many bytes, all at once.
+    pub(crate) async fn settle_at_once(&mut self, store: &Arc<LocalStore>, count: usize, bytes: usize) -> Told {
+        let held = self.running.split_off(self.running.len() - count);
+        let plan = |task: &Arc<Task>| {
+            let result = Some(format!("\"{}\"", "r".repeat(bytes - 2)).into());
+            let event = Event::Succeeded { token: Token(task.state.execution_no), result };
+            (task.id().clone(), Happen { task: Key::task(&self.namespace, task.id()), event })
+        };
+        let plans = held.iter().map(plan).collect();
+        self.at_once(store, Phase::Succeeded, plans).await
+    }
+
+    async fn at_once<P>(&mut self, store: &Arc<LocalStore>, phase: Phase, plans: Vec<(TaskId, P)>) -> Told
+    where
+        P: Plan + Send + Sync + 'static,
+        P::Done: Send,
+    {
+        let mut all = JoinSet::new();
+        for (id, plan) in plans {
+            let (store, op, now) = (store.clone(), self.entropy.op_id(self.now), self.now);
+            all.spawn(async move { (id, store.run(&plan, op, now).await.map(drop)) });
+        }
+        let mut told = Told::default();
+        while let Some(ended) = tokio::time::timeout(Duration::from_secs(20), all.join_next()).await.transpose() {
+            let (id, done) = ended.expect("everybody is answered within 20 seconds").unwrap();
+            match self.note(&id, phase, done) {
+                Ok(()) => told.done += 1,
+                Err(error) => told.refused.push(error),
+            }
+        }
+        told
     }
 
     /// Time passes.

@@ -20,7 +20,7 @@ use ekiden_core::time::Millis;
 use ekiden_core::transition::Start;
 
 use super::Lab;
-use super::lab::{id, ids, kind, lane, ns, other_ns, pool, runner, task_key, tasks_of};
+use super::lab::{INDEX_LAG_MAX, id, ids, kind, lane, ns, other_ns, pool, runner, task_key, tasks_of};
 use crate::op::{Answer, Op};
 use crate::query::DueQuery;
 
@@ -248,6 +248,98 @@ pub async fn a_repeated_claim_gives_only_what_it_still_holds(lab: Lab) {
     let again = tasks_of(lab.claim_now(claim).await);
     assert_eq!(ids(&again), ["c"]);
     assert_eq!(lab.phase("b").await, Phase::Queued, "what was lost is for another claim");
+}
+
+/// C26, C14, C22: in whatever order two namespaces use one claim id, each gets its own tasks only.
+pub async fn a_claim_id_of_another_namespace_gives_nothing_of_it(lab: Lab) {
+    lab.enqueue("mine").await;
+    let mine = lab.claim(lab.claim_one()).await.remove(0);
+    let claim = mine.state.lease.as_ref().expect("it is held").claim;
+    let pools = vec![ClaimPool::open(other_ns(), pool("work"))];
+    let theirs = Claim { id: claim, pools, limit: 10, ..lab.claim_one() };
+    let nothing = lab.claim_now(theirs.clone()).await;
+    assert_eq!((tasks_of(nothing), lab.task("mine").await), (Vec::new(), Some(mine.clone())));
+    lab.enqueue_spec(Spec { namespace: other_ns(), ..lab.spec("theirs") }).await;
+    assert_eq!(ids(&repeated_until_some(&lab, &theirs).await), ["theirs"]);
+    lab.enqueue("next").await;
+    for claim in [Claim { id: claim, limit: 10, ..lab.claim_one() }, theirs] {
+        for task in tasks_of(lab.claim_now(claim.clone()).await) {
+            assert!(claim.asks_in(&task.spec.namespace), "{} is of {}", task.id(), task.spec.namespace);
+        }
+    }
+    let both = vec![ClaimPool::open(other_ns(), pool("work")), ClaimPool::open(ns(), pool("work"))];
+    let both = Claim { id: claim, pools: both, limit: 10, ..lab.claim_one() };
+    if lab.store().info().exact_index {
+        assert_eq!(
+            ids(&tasks_of(lab.claim_now(both).await)),
+            ["mine", "theirs"],
+            "a claim that asks in both namespaces repeats both"
+        );
+        assert_eq!(lab.phase("next").await, Phase::Queued);
+    }
+}
+
+/// C26, C14: in whatever order two holders use one claim id, each gets its own tasks only.
+pub async fn a_claim_id_of_another_holder_gives_nothing_of_its_tasks(lab: Lab) {
+    lab.enqueue("first").await;
+    let first = lab.claim(lab.claim_one()).await.remove(0);
+    let id = first.state.lease.as_ref().expect("it is held").claim;
+    let other = Claim { id, holder: runner("runner-2"), limit: 10, ..lab.claim_one() };
+    assert_eq!(tasks_of(lab.claim_now(other.clone()).await), []);
+    assert_eq!(lab.task("first").await, Some(first), "the first holder keeps its task");
+    lab.enqueue("second").await;
+    assert_eq!(ids(&repeated_until_some(&lab, &other).await), ["second"]);
+    lab.enqueue("third").await;
+    let again = Claim { id, limit: 10, ..lab.claim_one() };
+    for claim in [again, other] {
+        let tasks = tasks_of(lab.claim_now(claim.clone()).await);
+        let holders = tasks.iter().map(|task| task.state.lease.as_ref().map(|lease| lease.holder.clone()));
+        assert!(
+            holders.eq(tasks.iter().map(|_| Some(claim.holder.clone()))),
+            "{} is given {:?}",
+            claim.holder,
+            ids(&tasks)
+        );
+        if lab.store().info().exact_index {
+            let own = if claim.holder == runner("runner-1") { "first" } else { "second" };
+            assert_eq!(ids(&tasks), [own], "the repetition finds its own, and takes no others");
+        }
+    }
+}
+
+/// C26, C14: a repeated claim that asks for less gives less.
+pub async fn a_repeated_claim_gives_only_pools_and_kinds_that_it_asks_for(lab: Lab) {
+    lab.enqueue("here").await;
+    in_pool(&lab, "elsewhere", "elsewhere").await;
+    with_kind(&lab, "otherwise", "otherwise").await;
+    let pools = ["work", "elsewhere"].map(|name| ClaimPool::open(ns(), pool(name))).to_vec();
+    let all = Claim { pools, limit: 10, ..lab.claim_one() };
+    let taken = lab.claim(all.clone()).await;
+    let id = taken[0].state.lease.as_ref().expect("it is held").claim;
+    let one_pool = Claim { id, limit: 10, ..lab.claim_one() };
+    let one_kind = Claim { id, kinds: Kinds::Only([kind("otherwise")].into()), ..all };
+    let unasked = Claim { id, kinds: Kinds::Only([kind("nobody-asks")].into()), ..one_pool.clone() };
+    for (claim, expected) in [(one_pool, vec!["here", "otherwise"]), (one_kind, vec!["otherwise"]), (unasked, vec![])] {
+        let tasks = tasks_of(lab.claim_now(claim.clone()).await);
+        assert!(tasks.iter().all(|task| claim.asks_for(&task.spec)), "{claim:?} is given {:?}", ids(&tasks));
+        if lab.store().info().exact_index {
+            assert_eq!(ids(&tasks).into_iter().collect::<BTreeSet<_>>(), expected.into_iter().collect());
+        }
+    }
+}
+
+/// Repeats one claim until it gives something: where the index lags what was just enqueued comes soon.
+async fn repeated_until_some(lab: &Lab, claim: &Claim) -> Vec<Arc<Task>> {
+    let patience = tokio::time::timeout(INDEX_LAG_MAX, async {
+        loop {
+            let tasks = tasks_of(lab.claim_now(claim.clone()).await);
+            if !tasks.is_empty() || lab.store().info().exact_index {
+                return tasks;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    patience.await.unwrap_or_default()
 }
 
 /// C15

@@ -224,7 +224,7 @@ pub async fn keys_and_signals_are_due_to_be_forgotten_when_their_time_is_over(la
         (begun + limits::IDEMPOTENCY_KEPT, Key::idempotency(&ns(), &idempotency)),
     ];
     for (at, record) in expected {
-        let forget = Forget { record: record.clone() };
+        let forget = Forget { record: record.clone(), when: PurgeWhen::Due };
         assert!(!lab.run(&forget).await.expect("too early"), "{record} is kept until its time is over");
         listed_from(&lab, DueIndex::Forget, at, &record.name).await;
         assert!(lab.run(&forget).await.expect("its time is over"));

@@ -35,7 +35,7 @@ pub use words::*;
 pub const NOON: Timestamp = Timestamp::from_millis(1_794_744_000_000);
 
 /// How long a store whose index lags may take to show what was applied.
-const INDEX_LAG_MAX: Duration = Duration::from_secs(10);
+pub const INDEX_LAG_MAX: Duration = Duration::from_secs(10);
 
 /// A fresh store and everything to ask it with. Cheap to clone; clones share store, clock and ids.
 #[derive(Clone)]

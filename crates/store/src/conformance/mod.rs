@@ -78,6 +78,9 @@ macro_rules! conformance_cases {
                 a_lease_for_a_time_has_a_deadline,
                 a_repeated_claim_gives_the_same_tasks_and_no_others,
                 a_repeated_claim_gives_only_what_it_still_holds,
+                a_claim_id_of_another_namespace_gives_nothing_of_it,
+                a_claim_id_of_another_holder_gives_nothing_of_its_tasks,
+                a_repeated_claim_gives_only_pools_and_kinds_that_it_asks_for,
                 due_tasks_are_promoted_only_in_the_lines_asked_for,
                 a_claim_promotes_a_bounded_number_and_later_ones_the_rest,
                 a_limited_pool_never_runs_more_than_its_limit,
@@ -130,6 +133,7 @@ macro_rules! conformance_cases {
                 a_repeated_create_after_a_delete_creates_again,
                 a_commit_that_conflicted_is_applied_when_its_expectations_hold,
                 a_repeated_enqueue_gives_one_task_to_claim,
+                a_commit_id_says_nothing_of_records_that_it_did_not_put,
             }
             concurrency {
                 each_task_goes_to_one_of_many_claimers,

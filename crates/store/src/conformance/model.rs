@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ekiden_core::claim::{self, Claim, ClaimPool, Kinds};
+use ekiden_core::claim::{self, Claim, ClaimPool};
 use ekiden_core::commit::{Action, Commit, Expect, Write};
 use ekiden_core::id::{Namespace, OpId};
 use ekiden_core::index::{DueIndex, Index};
@@ -111,13 +111,13 @@ impl State {
     }
 
     fn claim(&mut self, claim: &Claim) -> Answer {
-        let mine = |task: &Task| task.state.lease.as_ref().is_some_and(|lease| lease.claim == claim.id);
-        let mut before: Vec<_> = self
-            .tasks()
-            .filter(|(_, task, _)| mine(task))
-            .map(|(found, task, _)| (task.spec.order(), found.clone()))
-            .collect();
-        if !before.is_empty() {
+        let mine = |task: &Task| {
+            let taken = task.state.lease.as_ref().is_some_and(|lease| claim.took(lease));
+            taken && claim.asks_in(&task.spec.namespace)
+        };
+        if self.tasks().any(|(_, task, _)| mine(task)) {
+            let asked = self.tasks().filter(|(_, task, _)| mine(task) && claim.asks_for(&task.spec));
+            let mut before: Vec<_> = asked.map(|(found, task, _)| (task.spec.order(), found.clone())).collect();
             before.sort_by(|a, b| a.0.cmp(&b.0));
             return Answer::Claimed(Claimed {
                 tasks: before.into_iter().map(|(_, found)| found).collect(),
@@ -179,10 +179,7 @@ impl State {
 }
 
 fn asks(claim: &Claim, pool: &ClaimPool, task: &Task) -> bool {
-    let kind = match &claim.kinds {
-        Kinds::Any => true,
-        Kinds::Only(kinds) => kinds.contains(&task.spec.envelope.task_type),
-    };
+    let kind = claim.kinds.contains(&task.spec.envelope.task_type);
     kind && pool.namespace == task.spec.namespace && pool.pool == task.spec.pool
 }
 

@@ -9,7 +9,9 @@ use ekiden_core::commit::{Action, Commit, Expect, Write};
 use ekiden_core::dependency::OnParentFailure;
 use ekiden_core::event::Event;
 use ekiden_core::filter::TaskFilter;
-use ekiden_core::id::{GroupId, IdempotencyKey, LaneKey, OpId, QuestionId, RunnerId, SessionId, TaskId, UniqueKey};
+use ekiden_core::id::{
+    GroupId, IdempotencyKey, LaneKey, Namespace, OpId, QuestionId, RunnerId, SessionId, TaskId, UniqueKey,
+};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::{Key, RecordKind};
 use ekiden_core::lane::{Hold, Lane, LaneSpec};
@@ -46,7 +48,7 @@ const STEPS: usize = 30;
 /// Set to one number, replays that sequence alone.
 const SEED_VARIABLE: &str = "EKIDEN_SEED";
 
-/// C1–C22: whatever is done, in whatever order, a store answers as the naive model does.
+/// C1–C22, C26: whatever is done, in whatever order, a store answers as the naive model does.
 pub async fn random_operations_agree_with_the_naive_model(lab: Lab) {
     if let Some(seed) = std::env::var(SEED_VARIABLE).ok().and_then(|text| text.parse().ok()) {
         return sequence(&lab, seed).await;
@@ -222,7 +224,7 @@ impl Pair {
         for entry in expected {
             match index {
                 DueIndex::Purge => self.run(Purge { task: entry.key, when: PurgeWhen::Due }).await,
-                DueIndex::Forget => self.run(Forget { record: entry.key }).await,
+                DueIndex::Forget => self.run(Forget { record: entry.key, when: PurgeWhen::Due }).await,
                 DueIndex::Runner => self.run(DeclareDead { runner: entry.key, silence: Silence::ByClock }).await,
                 index => {
                     if let Some(happen) = due_event(index, entry.key) {
@@ -321,11 +323,30 @@ impl Pair {
         self.apply(Op::Commit(commit()), Op::Commit(commit())).await;
     }
 
-    /// A reply got lost: something that was sent is sent again.
+    /// A reply got lost: something that was sent is sent again. Or a claim that was sent is changed and sent under its old id.
     async fn repeat(&mut self) {
-        if !self.sent.is_empty() {
-            let (store, model) = self.dice.pick(&self.sent).clone();
-            self.apply(store, model).await;
+        if self.sent.is_empty() {
+            return;
+        }
+        let (store, model) = match self.dice.pick(&self.sent).clone() {
+            (Op::Claim(claim), _) if self.dice.chance(50) => {
+                let claim = self.changed_claim(claim);
+                (Op::Claim(claim.clone()), Op::Claim(claim))
+            }
+            both => both,
+        };
+        self.apply(store, model).await;
+    }
+
+    /// C26: the same id, for another holder or for other tasks.
+    fn changed_claim(&mut self, claim: Claim) -> Claim {
+        let dice = &mut self.dice;
+        let open = |namespace: &Namespace, name| ClaimPool::open(namespace.clone(), pool(name));
+        match dice.below(4) {
+            0 => Claim { holder: some_runner(dice), ..claim },
+            1 => Claim { kinds: Kinds::Only([kind(one_of(dice, &["k1", "k2"]))].into()), ..claim },
+            2 => Claim { pools: vec![open(&ns(), one_of(dice, &["p1", "p2"]))], ..claim },
+            _ => Claim { pools: ["p1", "p2"].map(|name| open(&other_ns(), name)).to_vec(), ..claim },
         }
     }
 

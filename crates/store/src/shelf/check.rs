@@ -1,6 +1,6 @@
 //! Builds all index entries from the records alone and compares.
 
-use ekiden_core::id::{Namespace, OpId, PoolName};
+use ekiden_core::id::{Namespace, PoolName};
 use ekiden_core::index::Index;
 use ekiden_core::key::Key;
 use ekiden_core::reason::ReasonCode;
@@ -8,16 +8,17 @@ use ekiden_core::record::Record;
 use ekiden_core::task::Phase;
 use hashbrown::HashMap;
 
+use super::Shelf;
+use super::claimed_tasks::ClaimedTasks;
 use super::indexes::Lists;
-use super::space::{Slot, Tally};
-use super::{Shelf, Taken, retake};
+use super::space::Tally;
 use crate::store::Finding;
 
 impl Shelf {
     /// What does not follow from the records. `resting` are the counts of tasks that rest elsewhere and are not here.
     pub fn check(&self, resting: impl IntoIterator<Item = (Namespace, PoolName, Phase, u64)>) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let mut taken = Taken::default();
+        let mut claims_follow = true;
         let mut rebuilt: HashMap<&Namespace, Lists> = HashMap::new();
         let mut tallies: HashMap<Namespace, Tally> = HashMap::new();
         for (namespace, pool, phase, tasks) in resting {
@@ -25,9 +26,10 @@ impl Shelf {
         }
         for (namespace, space) in self.spaces.iter() {
             let lists = rebuilt.entry(namespace).or_default();
+            let mut claimed = ClaimedTasks::default();
             for (slot, entry) in space.entries.iter() {
                 lists.add(&space.entries, slot, entry);
-                retake(&mut taken, namespace, slot, None, entry.claim());
+                claimed.update(slot, None, entry.claim());
                 tallies.entry(namespace.clone()).or_default().enter(entry.names().pool, entry.index.phase);
                 let key = entry.listed.id.key(ekiden_core::key::RecordKind::Task, namespace);
                 if let Some(task) = entry.task(namespace)
@@ -36,6 +38,7 @@ impl Shelf {
                     findings.push(unlike(key));
                 }
             }
+            claims_follow &= claimed == space.claimed;
         }
         for (key, other) in &self.others {
             rebuilt.entry(&key.namespace).or_default().add_other(key, &other.due);
@@ -48,7 +51,7 @@ impl Shelf {
         let kept: HashMap<_, _> = self.spaces.iter().map(|(namespace, space)| (namespace, &space.lists)).collect();
         let filled = kept.values().filter(|lists| !lists.is_empty()).count();
         let follows = filled == rebuilt.len() && rebuilt.iter().all(|(name, lists)| kept.get(name) == Some(&lists));
-        if !follows || sorted(&taken) != sorted(&self.taken) {
+        if !follows || !claims_follow {
             findings.push(damaged(None, "the index does not follow from the records"));
         }
         let counted = |(namespace, tally): (&Namespace, &Tally)| {
@@ -68,13 +71,4 @@ fn damaged(key: Option<Key>, what: &str) -> Finding {
 
 fn unlike(key: Key) -> Finding {
     damaged(Some(key), "the index entries do not follow from the record")
-}
-
-fn sorted(taken: &Taken) -> Vec<(OpId, &Namespace, Slot)> {
-    let mut all: Vec<_> = taken
-        .iter()
-        .flat_map(|(claim, tasks)| tasks.iter().map(|(namespace, slot)| (*claim, namespace, *slot)))
-        .collect();
-    all.sort_unstable();
-    all
 }

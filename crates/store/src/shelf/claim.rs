@@ -16,10 +16,11 @@ use ekiden_core::record::{Record, Versioned};
 use ekiden_core::task::Task;
 use smallvec::SmallVec;
 
+use super::claimed_tasks::ClaimedBy;
 use super::indexes::{Pool, Waiting};
 use super::listed::Listed;
 use super::space::{Body, Entry, Slot, Stamp};
-use super::{Put, Scribe, Shelf, retake};
+use super::{Put, Scribe, Shelf};
 use crate::op::{Answer, Claimed};
 
 /// A line that the claim asks for: its pool (by place in the claim) and its kind.
@@ -57,8 +58,7 @@ impl Heads {
 
 impl Shelf {
     pub(crate) fn claim(&mut self, claim: &Claim, scribe: &mut dyn Scribe) -> Answer {
-        let before = self.taken_by(claim);
-        if !before.is_empty() {
+        if let Some(before) = self.taken_by(claim) {
             let visited = before.len();
             return Answer::Claimed(Claimed { tasks: before, visited });
         }
@@ -70,8 +70,9 @@ impl Shelf {
         for (at, line) in asked.iter().enumerate() {
             self.head(claim, line, at, None).into_iter().for_each(|head| heads.push(head));
         }
-        let mut tasks = Vec::new();
+        let (mut tasks, mut bytes) = (Vec::new(), 0);
         while tasks.len() < claim.limit
+            && bytes < limits::CLAIM_BYTES_MAX
             && let Some(Reverse((rank, listed, at, slot))) = heads.pop()
         {
             let Some(line) = asked.get_mut(at) else { continue };
@@ -85,6 +86,7 @@ impl Shelf {
                     if tasks.is_empty() {
                         tasks.reserve_exact(claim.limit);
                     }
+                    bytes += versioned.record.as_task().map_or(0, |task| task.content_bytes());
                     tasks.push(versioned);
                     *room -= 1;
                 }
@@ -119,17 +121,23 @@ impl Shelf {
         entries.collect()
     }
 
-    /// C14: what this claim took before and still holds, in the order of a claim.
-    fn taken_by(&self, claim: &Claim) -> Vec<Versioned> {
-        let Some(mine) = self.taken.get(&claim.id) else { return Vec::new() };
-        let mine = mine.iter();
-        let taken = mine.filter_map(|(namespace, slot)| {
-            let entry = self.spaces.get(namespace)?.entries.at(*slot);
-            entry.task(namespace).map(|task| entry.versioned(task))
-        });
-        let mut tasks: Vec<Versioned> = taken.collect();
+    /// C14, C26: what this claim took before and still holds, in the order of a claim, as far as it asks for it. `None` if its
+    /// holder has nothing under its id where it asks.
+    fn taken_by(&self, claim: &Claim) -> Option<Vec<Versioned>> {
+        let (mine, mut holds, mut tasks) = (ClaimedBy::by(claim), false, Vec::new());
+        for pool in &claim.pools {
+            let Some(space) = self.spaces.get(&pool.namespace) else { continue };
+            for slot in space.claimed.of(&mine) {
+                holds = true;
+                let entry = space.entries.at(*slot);
+                let names = entry.names();
+                if *names.pool == pool.pool && claim.kinds.contains(names.kind) {
+                    tasks.extend(entry.task(&pool.namespace).map(|task| entry.versioned(task)));
+                }
+            }
+        }
         tasks.sort_by_key(|versioned| versioned.record.as_task().map(|task| task.spec.order()));
-        tasks
+        holds.then_some(tasks)
     }
 
     fn room(&self, pool: &ClaimPool) -> usize {
@@ -225,7 +233,7 @@ impl Shelf {
                 .for_each(|old| scribe.replaced(old));
         }
         let after = space.entries.at(slot).claim();
-        retake(&mut self.taken, namespace, slot, before, after);
+        space.claimed.update(slot, before, after);
         Some(versioned)
     }
 

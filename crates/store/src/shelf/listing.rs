@@ -17,7 +17,7 @@ use crate::query::{ListOrder, Page, RecordQuery, TaskQuery};
 /// What a listing came upon.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// What matches, or may match: at most as many as were asked for.
+    /// What matches, or may match: at most as many as were asked for, and no more once they have the bytes of a page.
     pub found: Vec<Candidate>,
     /// The last place that was looked at.
     pub last: Option<Listed>,
@@ -56,7 +56,7 @@ impl Shelf {
             ListOrder::OldestFirst => Box::new(listing.since(is_passed)),
             ListOrder::NewestFirst => Box::new(listing.until(is_left)),
         };
-        let mut last = None;
+        let (mut last, mut bytes) = (None, 0);
         for slot in slots.by_ref().take(limits::PAGE_SCAN_MAX) {
             let entry = space.entries.at(*slot);
             last = Some(&entry.listed);
@@ -65,8 +65,9 @@ impl Shelf {
                 Look::Away => None,
                 Look::Here(_) | Look::Nothing => continue,
             };
+            bytes += task.as_ref().map_or(0, content_bytes);
             scan.found.push(Candidate { listed: entry.listed.clone(), task });
-            if scan.found.len() == query.limit {
+            if scan.found.len() == query.limit || bytes >= limits::PAGE_BYTES_MAX {
                 break;
             }
         }
@@ -119,6 +120,10 @@ fn narrowest<'a>(lists: &'a Lists, filter: &TaskFilter) -> Option<&'a Run<Slot>>
 
 fn matches(filter: &TaskFilter, versioned: &Versioned) -> bool {
     versioned.record.as_task().is_some_and(|task| filter.matches(task))
+}
+
+fn content_bytes(versioned: &Versioned) -> usize {
+    versioned.record.as_task().map_or(0, |task| task.content_bytes())
 }
 
 fn here(look: Look) -> Option<Versioned> {

@@ -5,6 +5,7 @@
 
 mod check;
 mod claim;
+mod claimed_tasks;
 mod commit;
 mod indexes;
 mod listed;
@@ -24,7 +25,6 @@ use ekiden_core::record::{Record, Versioned};
 use ekiden_core::task::{Phase, Task};
 use ekiden_core::time::Timestamp;
 use hashbrown::HashMap;
-use smallvec::SmallVec;
 
 use crate::op::{Op, Outcome};
 use crate::query::{CountScope, Counts, DueEntry, DueQuery, Page};
@@ -76,7 +76,6 @@ pub struct Shelf {
     spaces: Spaces,
     /// Records that are no tasks.
     others: HashMap<Key, Other>,
-    taken: Taken,
 }
 
 /// A record that is no task, and the index entries that it has.
@@ -86,9 +85,6 @@ struct Other {
     stamp: Stamp,
     due: Dues,
 }
-
-/// What each claim took and has not ended, so that a repeated claim finds it. Most claims take one.
-type Taken = HashMap<OpId, SmallVec<[(Namespace, Slot); 1]>>;
 
 /// What a commit finds under a key.
 struct Found {
@@ -248,7 +244,7 @@ impl Shelf {
             None => return,
         };
         let after = space.entries.at(slot).claim();
-        retake(&mut self.taken, &key.namespace, slot, before, after);
+        space.claimed.update(slot, before, after);
     }
 
     /// Keeps a task as it was.
@@ -264,7 +260,7 @@ impl Shelf {
             None => (space.add(id, task, stamp, index), None),
         };
         let after = space.entries.at(slot).claim();
-        retake(&mut self.taken, &key.namespace, slot, before, after);
+        space.claimed.update(slot, before, after);
     }
 
     fn put_other(&mut self, key: Key, record: Record, index: Index, stamp: Stamp, scribe: &mut dyn Scribe) {
@@ -299,8 +295,8 @@ impl Shelf {
         let Some(space) = self.spaces.get_mut(&key.namespace) else { return };
         if key.kind == RecordKind::Task {
             let Some(slot) = space.find(&Ident::of(&key.name)) else { return };
-            let claim = space.remove(slot).and_then(|entry| entry.claim());
-            retake(&mut self.taken, &key.namespace, slot, claim, None);
+            let before = space.remove(slot).and_then(|entry| entry.claim());
+            space.claimed.update(slot, before, None);
         } else {
             let Some(old) = self.others.remove(key) else { return };
             space.lists.remove_other(key, &old.due);
@@ -414,25 +410,5 @@ impl Shelf {
     /// About how many bytes the bodies take that are here.
     pub fn bytes_here(&self) -> usize {
         self.spaces.values().map(|space| space.bytes_here).sum()
-    }
-}
-
-/// A task went from one claim to another, or to none.
-fn retake(taken: &mut Taken, namespace: &Namespace, slot: Slot, before: Option<OpId>, after: Option<OpId>) {
-    if before == after {
-        return;
-    }
-    if let Some(claim) = before
-        && let Some(tasks) = taken.get_mut(&claim)
-    {
-        if let Some(at) = tasks.iter().position(|(space, task)| *task == slot && space == namespace) {
-            tasks.swap_remove(at);
-        }
-        if tasks.is_empty() {
-            taken.remove(&claim);
-        }
-    }
-    if let Some(claim) = after {
-        taken.entry(claim).or_default().push((namespace.clone(), slot));
     }
 }

@@ -12,6 +12,7 @@ use ekiden_core::task::{Phase, Spec, Task};
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 
 use super::Look;
+use super::claimed_tasks::{ClaimedBy, ClaimedTasks};
 use super::indexes::Lists;
 use super::listed::{Ident, Listed};
 use super::mainly::Mainly;
@@ -162,8 +163,8 @@ impl Entry {
     }
 
     /// The claim that holds it.
-    pub(crate) fn claim(&self) -> Option<OpId> {
-        self.here()?.state.lease.as_ref().filter(|_| self.index.held).map(|lease| lease.claim)
+    pub(crate) fn claim(&self) -> Option<ClaimedBy> {
+        self.here()?.state.lease.as_ref().filter(|_| self.index.held).map(ClaimedBy::of)
     }
 
     /// Who holds it.
@@ -339,6 +340,7 @@ pub(crate) struct Space {
     pub(crate) entries: Entries,
     pub(crate) lists: Lists,
     pub(crate) tally: Tally,
+    pub(crate) claimed: ClaimedTasks,
     pub(crate) bytes_here: usize,
     table: HashTable<Slot>,
     hasher: DefaultHashBuilder,

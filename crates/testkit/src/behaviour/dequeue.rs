@@ -128,6 +128,35 @@ pub async fn a_repeated_request_does_not_give_what_was_cancelled_meanwhile(lab: 
     assert_eq!(lab.given_names(ask).await, ["b"]);
 }
 
+/// R19: the id of another runner's request is a new id.
+pub async fn a_request_id_of_another_runner_gives_nothing_of_its_tasks(lab: Lab) {
+    lab.add(lab.plain("a")).await;
+    let first = lab.ask(9);
+    assert_eq!(lab.given_names(first.clone()).await, ["a"]);
+    let second = Ask { holder: runner_id("another"), ..first.clone() };
+    assert!(lab.given(second.clone()).await.is_empty());
+    lab.add(lab.plain("b")).await;
+    assert_eq!(lab.given_names(second.clone()).await, ["b"]);
+    assert_eq!((lab.given_names(first).await, lab.given_names(second).await), (vec!["a".into()], vec!["b".into()]));
+}
+
+/// R19: a request that is repeated for less gives less.
+pub async fn a_repeated_request_gives_only_pools_and_kinds_that_it_asks_for(lab: Lab) {
+    lab.set_pool("side", |_| {}).await;
+    lab.add(lab.plain("here")).await;
+    lab.add(NewTask { pool: pool("side"), ..lab.plain("aside") }).await;
+    lab.add(NewTask { envelope: TaskEnvelope::json(kind("other"), "{}"), ..lab.plain("other") }).await;
+    let (pools, kinds) = ([pool("default"), pool("side")].into(), [kind("work"), kind("other")].into());
+    let all = Ask { pools, kinds, ..lab.ask(9) };
+    assert_eq!(lab.given(all.clone()).await.len(), 3);
+    let asides = Ask { pools: [pool("side")].into(), ..all.clone() };
+    let others = Ask { kinds: [kind("other")].into(), ..all };
+    assert_eq!(
+        (lab.given_names(asides).await, lab.given_names(others).await),
+        (vec!["aside".into()], vec!["other".into()])
+    );
+}
+
 /// R7, R9
 pub async fn what_is_given_runs_under_its_runner(lab: Lab) {
     lab.add(lab.plain("a")).await;

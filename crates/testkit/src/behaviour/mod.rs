@@ -174,6 +174,8 @@ macro_rules! behaviour_cases {
                 many_askers_at_once_share_without_overlap,
                 a_repeated_request_gets_the_same_tasks,
                 a_repeated_request_does_not_give_what_was_cancelled_meanwhile,
+                a_request_id_of_another_runner_gives_nothing_of_its_tasks,
+                a_repeated_request_gives_only_pools_and_kinds_that_it_asks_for,
                 what_is_given_runs_under_its_runner,
                 a_runner_can_ask_what_it_holds,
                 requests_for_nothing_or_too_much_are_refused,
@@ -296,6 +298,8 @@ macro_rules! behaviour_cases {
                 parents_keys_and_lanes_belong_to_their_namespace,
                 pools_and_schedules_belong_to_their_namespace,
                 runners_and_leases_belong_to_their_namespace,
+                a_request_id_of_another_namespace_gives_nothing_of_it,
+                a_settlement_id_of_another_namespace_settles_nothing_of_it,
                 namespaces_are_listed_in_order_and_in_pages,
             }
             pools {
@@ -386,6 +390,8 @@ macro_rules! behaviour_cases {
                 a_result_too_large_is_refused_and_the_attempt_goes_on,
                 a_failure_is_shown_with_its_message,
                 a_long_message_is_cut_and_not_refused,
+                an_id_stands_for_one_change,
+                two_new_tasks_of_one_request_have_two_ids,
                 a_crash_is_an_outcome_of_its_own_and_counts_in_a_row,
                 the_same_settlement_twice_is_answered_as_done,
                 the_same_failure_twice_spends_one_attempt,

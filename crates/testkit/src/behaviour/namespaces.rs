@@ -1,7 +1,7 @@
 //! Namespaces: no answer and no write crosses them.
 
 use ekiden::core::{IdempotencyKey, Namespace, ReasonCode};
-use ekiden::{Bulk, NewTask, TaskState};
+use ekiden::{Ask, Bulk, NewTask, Settlement, TaskState, Verdict};
 
 use super::lab::{Lab, RUNNER, code, runner_id, serial, sweep_id};
 
@@ -77,6 +77,45 @@ pub async fn runners_and_leases_belong_to_their_namespace(lab: Lab) {
     lab.pass(30);
     other.settle_down().await;
     assert_eq!(lab.state("a").await, TaskState::Running);
+}
+
+/// Q12: in whatever order two namespaces use one id of a request for tasks, each gets its own.
+pub async fn a_request_id_of_another_namespace_gives_nothing_of_it(lab: Lab) {
+    let other = lab.elsewhere("other").await;
+    lab.add(lab.plain("mine")).await;
+    let mine = lab.ask(9);
+    assert_eq!(lab.given_names(mine.clone()).await, ["mine"]);
+    let theirs = Ask { id: mine.id, ..other.ask(9) };
+    assert!(other.given(theirs.clone()).await.is_empty(), "the id of a request is nothing elsewhere");
+    other.add(other.plain("theirs")).await;
+    assert_eq!(other.given_names(theirs.clone()).await, ["theirs"]);
+    lab.add(lab.plain("later")).await;
+    assert_eq!(
+        (lab.given_names(mine).await, other.given_names(theirs).await),
+        (vec!["mine".into()], vec!["theirs".into()])
+    );
+
+    let fed = other.ask(9);
+    other.add(other.plain("fed")).await;
+    assert_eq!(other.given_names(fed.clone()).await, ["fed"]);
+    assert_eq!(
+        lab.given_names(Ask { id: fed.id, ..lab.ask(9) }).await,
+        ["later"],
+        "a runner is not fed from another namespace"
+    );
+}
+
+/// Q12: in whatever order two namespaces use one id of a settlement, each is carried out.
+pub async fn a_settlement_id_of_another_namespace_settles_nothing_of_it(lab: Lab) {
+    let (other, id) = (lab.elsewhere("other").await, lab.op());
+    for each in [&lab, &other] {
+        each.add(each.plain("a")).await;
+        let leased = each.take_this("a").await;
+        let settlement = Settlement { id, lease: leased.lease, verdict: Verdict::Succeeded(None) };
+        let done = each.queue.settle(vec![settlement], None).await;
+        assert!(done.settled.iter().all(Result::is_ok), "{done:?}");
+        assert_eq!(each.state("a").await, TaskState::Succeeded);
+    }
 }
 
 /// Q12

@@ -2,20 +2,22 @@
 
 use bytes::Bytes;
 use ekiden::core::{FailureKind, Millis, Outcome, ReasonCode, RetryPolicy, Token, limits};
-use ekiden::{Failure, LeaseRef, Leased, NewTask, Settled, TaskState, Verdict, Wishes};
+use ekiden::{Failure, LeaseRef, Leased, NewTask, Settled, Settlement, TaskState, Verdict, Wishes};
 
 use super::lab::{Lab, code, failure, names};
 
 /// R9
 pub async fn a_result_is_kept_byte_for_byte(lab: Lab) {
-    lab.add(lab.plain("a")).await;
-    let result: Bytes = (0..=255_u8).collect();
-    let leased = lab.take().await;
-    let settled = lab.queue.mark_succeeded(leased.lease, Some(result.clone())).await;
-    assert_eq!(settled.expect("the holder may settle").state, TaskState::Succeeded);
-    let record = lab.get("a").await;
-    assert_eq!((record.state, record.result, record.last_error), (TaskState::Succeeded, Some(result), None));
-    assert_eq!((record.runner, record.recent[0].outcome), (None, Some(Outcome::Succeeded)));
+    // `null` is a result as well, and not the lack of one.
+    for (name, result) in [("a", (0..=255_u8).collect()), ("b", Bytes::from_static(b"null"))] {
+        lab.add(lab.plain(name)).await;
+        let leased = lab.take().await;
+        let settled = lab.queue.mark_succeeded(leased.lease, Some(result.clone())).await;
+        assert_eq!(settled.expect("the holder may settle").state, TaskState::Succeeded);
+        let record = lab.get(name).await;
+        assert_eq!((record.state, record.result, record.last_error), (TaskState::Succeeded, Some(result), None));
+        assert_eq!((record.runner, record.recent[0].outcome), (None, Some(Outcome::Succeeded)));
+    }
 }
 
 /// R9
@@ -85,6 +87,37 @@ pub async fn the_same_settlement_twice_is_answered_as_done(lab: Lab) {
         assert_eq!(settled, [Settled { state: TaskState::Succeeded, next_run_at: None }]);
     }
     assert_eq!((lab.get("a").await.outcomes.succeeded, lab.count(TaskState::Succeeded).await), (1, 1));
+}
+
+/// R19, C26: an id that another change had would be taken for its repetition, and answered without anything being done.
+pub async fn an_id_stands_for_one_change(lab: Lab) {
+    lab.add(lab.plain("a")).await;
+    let ask = lab.ask(1);
+    let leased = lab.given(ask.clone()).await.pop().expect("a task that may run is given");
+    let succeeded = Verdict::Succeeded(Some("1".into()));
+    let settle = async |settlements: Vec<Settlement>| {
+        let answer = lab.queue.settle(settlements, None).await;
+        answer.settled.into_iter().map(|one| one.map_err(|error| error.code()).map(|settled| settled.state)).collect()
+    };
+    let of_claim = Settlement { id: ask.id, ..lab.settlement(&leased, succeeded.clone()) };
+    let answer: Vec<_> = settle(vec![of_claim]).await;
+    assert_eq!(answer, [Err(ReasonCode::CommitInvalid)]);
+    assert_eq!(lab.state("a").await, TaskState::Running, "what was refused is not done");
+    let first = lab.settlement(&leased, succeeded);
+    let other = Settlement { verdict: Verdict::TimedOut, ..first.clone() };
+    let answer: Vec<_> = settle(vec![first, other]).await;
+    assert_eq!(answer, [Ok(TaskState::Succeeded), Err(ReasonCode::CommitInvalid)]);
+}
+
+/// R1, R19
+pub async fn two_new_tasks_of_one_request_have_two_ids(lab: Lab) {
+    let op = Some(lab.op());
+    let tasks = ["a", "b"].map(|name| NewTask { op, ..lab.plain(name) });
+    let answers: Vec<_> =
+        lab.queue.enqueue(tasks.into()).await.into_iter().map(|one| one.map(|new| new.is_new)).collect();
+    assert!(matches!(answers[0], Ok(true)));
+    assert_eq!(answers[1].as_ref().map_err(ekiden::Error::code), Err(ReasonCode::CommitInvalid));
+    lab.gone("b").await;
 }
 
 /// R6, R19

@@ -61,4 +61,4 @@ pub use served::{Port, Served};
 pub use server_kill::{Disk, server_kills};
 pub use small_disk::SmallDisk;
 pub use stall::{Late, Stalls, runner_stalls, stalls};
-pub use tally::{Tally, is_long, rounds};
+pub use tally::{Tally, is_long, keep_result, rounds};

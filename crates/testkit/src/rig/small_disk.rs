@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
-use super::missing::Missing;
+use super::missing::{Missing, tool};
 use super::mount::{Mount, TODO};
 use super::scratch::Scratch;
 
@@ -68,6 +68,11 @@ impl SmallDisk {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Lets nothing be written any more, whoever asks.
+    pub fn make_read_only(&self) -> Result<(), Missing> {
+        tool("mount", &["-o", "remount,ro", &self.mounted.point().to_string_lossy()], TODO).map(drop)
     }
 
     /// Gives back what was taken.

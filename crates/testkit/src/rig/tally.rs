@@ -120,11 +120,16 @@ impl Tally {
     }
 
     fn keep(&self) -> std::io::Result<()> {
-        writeln!(std::io::stderr(), "{self}")?;
-        let Some(path) = std::env::var_os(RESULTS).filter(|_| is_long()) else { return Ok(()) };
-        let mut file = std::fs::File::options().create(true).append(true).open(path)?;
-        file.write_all(format!("{self}\n").as_bytes())
+        keep_result(&self.to_string())
     }
+}
+
+/// Tells a result, and leaves it as a line where the results of long runs are kept if this is one.
+pub fn keep_result(line: &str) -> std::io::Result<()> {
+    writeln!(std::io::stderr(), "{line}")?;
+    let Some(path) = std::env::var_os(RESULTS).filter(|_| is_long()) else { return Ok(()) };
+    let mut file = std::fs::File::options().create(true).append(true).open(path)?;
+    file.write_all(format!("{line}\n").as_bytes())
 }
 
 impl fmt::Display for Tally {

@@ -72,8 +72,8 @@ fn everybody() -> impl Iterator<Item = i32> {
 }
 
 fn behind_name(pid: i32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')').map(|(_, rest)| rest.to_owned())
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    String::from_utf8_lossy(&stat).rsplit_once(')').map(|(_, rest)| rest.to_owned())
 }
 
 fn state(pid: i32) -> Option<char> {

@@ -65,7 +65,7 @@ async fn one(upkeep: &mut Actor, index: DueIndex, entry: DueEntry) {
         DueIndex::Runner => runner(upkeep, key).await,
         DueIndex::Sweep => sweep(upkeep, key).await,
         DueIndex::Forget => {
-            upkeep.quietly(&Forget { record: key }).await;
+            upkeep.quietly(&Forget { record: key, when: PurgeWhen::Due }).await;
         }
         DueIndex::Purge => {
             let task = task_of(&key);

@@ -29,14 +29,14 @@ fn schedule(change: impl FnOnce(&mut Schedule)) -> Schedule {
 
 impl Shelf {
     fn set(&mut self, schedule: Schedule) -> Arc<Schedule> {
-        self.run(&SetSchedule { schedule }).unwrap()
+        self.run(&SetSchedule { schedule, lead: self.lead }).unwrap()
     }
 
     /// The ids of the tasks that a tick at this moment hands in.
     fn tick(&mut self, at: Timestamp) -> Vec<String> {
         self.now = Some(at);
         let schedule = Key::schedule(&spec("x").namespace, &ScheduleId::new("s").unwrap());
-        let tasks = self.run(&Tick { schedule }).unwrap();
+        let tasks = self.run(&Tick { schedule, lead: self.lead }).unwrap();
         tasks.iter().map(|task| task.id().to_string()).collect()
     }
 
@@ -130,7 +130,7 @@ fn a_schedule_that_is_set_again_keeps_its_next_tick_unless_its_times_change_or_i
 fn a_schedule_that_cannot_tick_is_refused_and_removing_it_takes_only_itself() {
     let mut shelf = Shelf::default();
     let cron = Every::Cron { expression: "61 * * * *".to_owned(), time_zone: "UTC".to_owned() };
-    let wrong = SetSchedule { schedule: schedule(|schedule| schedule.every = cron) };
+    let wrong = SetSchedule { schedule: schedule(|schedule| schedule.every = cron), lead: ClockLead::NONE };
     assert_eq!(shelf.run(&wrong).unwrap_err(), ReasonCode::ScheduleInvalid);
     shelf.set(schedule(|_| {}));
     let task = shelf.tick(NOON + MINUTE).pop().unwrap();

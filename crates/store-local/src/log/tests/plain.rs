@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::disk::SystemDisk;
-use crate::disk::fake::Call;
+use crate::disk::fake::{Call, Fault};
 use crate::log::Reserve;
 
 #[test]
@@ -134,6 +134,41 @@ fn a_log_that_ends_before_its_checkpoint_goes_on_behind_it() {
     assert_eq!(replayed, [(101, b"a".to_vec())]);
 }
 
+/// What the log had no room for is in a durable checkpoint. Whatever fails while the log goes on behind it, it opens there.
+#[test]
+fn what_a_checkpoint_has_can_be_left_out_and_the_log_goes_on_behind_it() {
+    let mut went_on = false;
+    for nth in 1..20 {
+        let disk = FakeDisk::new(nth);
+        let (mut log, _) = open(&disk, 512, 0).unwrap();
+        log.spares().prepare().unwrap();
+        for sequence in 1..=3 {
+            commit(&mut log, &batch(sequence, 200)).unwrap();
+        }
+        log.release(8);
+        log.leave_out(9);
+        assert_eq!(log.last(), 8);
+        disk.fail(&Call::CHANGES, nth, Fault::PowerOff);
+        let done = commit(&mut log, &batch(9, 200));
+        went_on = done.is_ok();
+        disk.fail_no_more();
+        if went_on {
+            assert_eq!(log.spares().prepare().unwrap(), Reserve::Kept);
+            assert_eq!(names(&disk).iter().filter(|name| name.ends_with(".log")).count(), 1, "nothing else is needed");
+        }
+        let disk = disk.power_cut(nth);
+        let (mut log, replayed) = open(&disk, 512, 8).unwrap();
+        assert!(replayed == [(9, batch(9, 200))] || replayed.is_empty() && !went_on, "call {nth}");
+        assert_eq!(commit(&mut log, b"a").unwrap(), if replayed.is_empty() { 9 } else { 10 });
+        let (_, again) = open(&disk.power_cut(nth), 512, 8).unwrap();
+        assert_eq!(again.len(), replayed.len() + 1, "call {nth}");
+        if went_on {
+            break;
+        }
+    }
+    assert!(went_on, "the last life has no failure");
+}
+
 #[test]
 fn a_replay_that_is_refused_ends_the_opening() {
     let disk = FakeDisk::new(1);
@@ -143,10 +178,29 @@ fn a_replay_that_is_refused_ends_the_opening() {
     assert!(matches!(refused, Err(LogError::Replay { sequence: 1, .. })));
 }
 
+/// A log that is hardly used takes two files; one that goes on keeps as many ready as it then needs.
+#[test]
+fn the_further_spares_are_made_when_the_log_goes_on_to_its_second_segment() {
+    let disk = FakeDisk::new(1);
+    let options = LogOptions { spares_wanted: 2, ..options(4_096) };
+    let (mut log, _) = open_at(Arc::new(disk.clone()), options, 0).unwrap();
+    let spares = log.spares();
+    let prepare = |log: &mut Log, batches: u64| {
+        (0..batches).for_each(|sequence| {
+            commit(log, &batch(sequence, 700)).unwrap();
+        });
+        spares.prepare().unwrap();
+        (spares.is_wanting(), spares.ready(), names(&disk).len())
+    };
+    assert_eq!(prepare(&mut log, 0), (false, 1, 2));
+    assert_eq!(prepare(&mut log, 5), (false, 1, 2));
+    assert_eq!(prepare(&mut log, 1), (false, 2, 4), "two segments and two spares");
+}
+
 #[test]
 fn spares_are_prepared_on_another_thread_while_the_log_appends() {
     let folder = tempfile::tempdir().unwrap();
-    let options = LogOptions { spares_wanted: 2, ..options(4_096) };
+    let options = LogOptions { spares_at_open: 2, spares_wanted: 2, ..options(4_096) };
     let mut batches = Vec::new();
     let open = |batches: &mut Vec<u64>| {
         Log::open(Arc::new(SystemDisk), &folder.path().join("a/log"), options, 0, &mut |sequence, bytes| {

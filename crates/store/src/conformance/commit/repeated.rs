@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use ekiden_core::claim::Claim;
 use ekiden_core::commit::{Expect, Write};
+use ekiden_core::id::{Namespace, UniqueKey};
+use ekiden_core::key::Key;
 use ekiden_core::record::Record;
 use ekiden_core::transition::Start;
 
 use super::{is, put_at, put_new, running, subjects};
-use crate::conformance::lab::{Lab, add, applied, check, delete, delete_at, found, note, note_key, task_key, tasks_of};
+use crate::conformance::lab::{
+    Lab, add, applied, check, delete, delete_at, found, note, note_key, ns, other_ns, task_key, tasks_of,
+};
 
 /// C5
 pub async fn a_repeated_create_changes_nothing(lab: Lab) {
@@ -178,4 +182,20 @@ pub async fn a_repeated_enqueue_gives_one_task_to_claim(lab: Lab) {
     applied(lab.commit_as(op, writes).await);
     let again = lab.claim_now(Claim { limit: 10, ..lab.claim_one() }).await;
     assert!(tasks_of(again).is_empty(), "a repeated enqueue does not take a running task back");
+}
+
+/// C26, C5, C22: a commit is carried out although its id was used before, in another namespace or for other records.
+pub async fn a_commit_id_says_nothing_of_records_that_it_did_not_put(lab: Lab) {
+    let op = lab.op();
+    let key = |namespace: Namespace, name| Key::unique(&namespace, &UniqueKey::new(name).expect("a valid id"));
+    let keys = [key(ns(), "a"), key(other_ns(), "a"), key(ns(), "b")];
+    for (number, of) in keys.iter().enumerate() {
+        let content = note(&format!("t-{number}"));
+        applied(lab.commit_as(op, vec![Write::put(of.clone(), Expect::Absent, content.clone())]).await);
+        assert_eq!(lab.get(of).await.map(|found| found.record), Some(content), "{of} was written");
+    }
+    let theirs = lab.get(&keys[1]).await.expect("it was written");
+    let mine = vec![delete(keys[0].clone())];
+    applied(lab.commit_as(op, mine).await);
+    assert_eq!((lab.get(&keys[0]).await, lab.get(&keys[1]).await), (None, Some(theirs)));
 }
