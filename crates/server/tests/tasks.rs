@@ -6,6 +6,26 @@ mod lab;
 use lab::Lab;
 use serde_json::json;
 
+/// R19: a client that lost the reply sends the same request again.
+#[tokio::test]
+async fn a_task_named_by_its_op_id_alone_is_enqueued_once() {
+    let lab = Lab::new().await;
+    // The second body has a field that the fast reader leaves to serde.
+    for (op, extra) in [("0192aaaa-0000-7000-8000-000000000001", None), ("0192aaaa-0000-7000-8000-000000000002", Some("t"))] {
+        let mut task = json!({"task_type": "k", "op_id": op});
+        if let Some(title) = extra {
+            task["title"] = json!(title);
+        }
+        let first = lab.post("/api/v1/namespaces/n/tasks", task.clone()).await.json();
+        let again = lab.post("/api/v1/namespaces/n/tasks", task.clone()).await.json();
+        let batch = lab.post("/api/v1/namespaces/n/tasks/batch", json!({"tasks": [task]})).await.json();
+        assert_eq!(again["task"]["id"], first["task"]["id"], "{first} {again}");
+        assert_eq!(batch["tasks"][0]["task"]["id"], first["task"]["id"], "{first} {batch}");
+    }
+    let counts = lab.get("/api/v1/namespaces/n/counts").await.json();
+    assert_eq!(counts["by_state"]["queued"], 2, "{counts}");
+}
+
 #[tokio::test]
 async fn a_result_of_null_is_kept_alone_and_beside_a_failed_sibling() {
     let lab = Lab::new().await;
