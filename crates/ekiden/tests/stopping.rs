@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use bytes::Bytes;
 use ekiden::core::{EventName, Outcome, ReasonCode, RunnerStatus};
 use ekiden::store::{MemoryStore, TokioClock};
-use ekiden::{Context, Ekiden, Ended, Io, Runner, TaskState};
+use ekiden::{Context, Done, Ekiden, Ended, Io, Runner, TaskError, TaskHandler, TaskState};
 use lab::port::{Knobs, Port};
 use lab::shop::Shop;
 use lab::{Gauge, Job, Lab, START, happened, lab, lab_on, lab_with, ms, nothing, passes, secs, start};
@@ -149,6 +151,65 @@ async fn a_blocked_handler_does_not_keep_its_task() {
     assert_eq!((ended.handed_back, ended.unsettled.len()), (vec![id], 0));
     assert_eq!((record.state, record.attempts), (TaskState::Queued, 0));
     drop(release);
+}
+
+/// Blocks its thread until the runner stops, lets other tasks of the runtime run, and blocks it again.
+struct BlocksTwice {
+    entered: Mutex<Option<tokio::sync::oneshot::Sender<()>>>,
+    release: Mutex<mpsc::Receiver<()>>,
+}
+
+#[async_trait]
+impl TaskHandler for BlocksTwice {
+    fn task_type(&self) -> &str {
+        "job"
+    }
+
+    fn stop_within(&self) -> Duration {
+        secs(2)
+    }
+
+    async fn execute(&self, _: Bytes, context: Context) -> Result<Done, TaskError> {
+        self.entered.lock().unwrap().take().expect("one task").send(()).unwrap();
+        while !context.is_cancelled() {
+            std::thread::yield_now();
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        // Ends when the test does, or after a time that no machine needs.
+        let _ = self.release.lock().unwrap().recv_timeout(secs(60));
+        Ok(Done::Succeeded(None))
+    }
+}
+
+/// R17: what the runner says it handed back does not depend on a thread of the handlers being free at its end.
+#[tokio::test]
+async fn a_runner_tells_what_it_handed_back_although_a_handler_blocks_its_thread() {
+    let client = Ekiden::builder(Arc::new(MemoryStore::new())).seed(7).build().namespace("default").unwrap();
+    let mut changes = client.subscribe().await.unwrap();
+    let id = client.enqueue(Job { n: 1 }).await.unwrap().id;
+    let (release, released) = mpsc::channel::<()>();
+    let (entered, inside) = tokio::sync::oneshot::channel();
+    let handler = BlocksTwice { entered: Mutex::new(Some(entered)), release: Mutex::new(released) };
+    let elsewhere = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let builder = Runner::builder(&client).grace(ms(20)).cancel_grace(ms(20)).task_handler(handler);
+    let runner = builder.build().unwrap();
+    let stop = runner.stop();
+    let run = elsewhere.spawn(runner.run_until_stopped());
+    inside.await.unwrap();
+    stop.gently();
+    happened(&mut changes, &id, EventName::Interrupted).await;
+    let is_gone = async {
+        while client.runners().await.unwrap().iter().any(|runner| runner.status == RunnerStatus::Running) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(secs(30), is_gone).await.expect("the runner says goodbye");
+    release.send(()).unwrap();
+    let ended = run.await.unwrap().unwrap();
+    assert_eq!((ended.handed_back, ended.unsettled.len()), (vec![id], 0));
+    elsewhere.shutdown_background();
 }
 
 /// R16: a blocked handler that runs out of time is settled without it; its slot stays taken until it returns.

@@ -11,7 +11,9 @@ use serde_json::json;
 async fn a_task_named_by_its_op_id_alone_is_enqueued_once() {
     let lab = Lab::new().await;
     // The second body has a field that the fast reader leaves to serde.
-    for (op, extra) in [("0192aaaa-0000-7000-8000-000000000001", None), ("0192aaaa-0000-7000-8000-000000000002", Some("t"))] {
+    for (op, extra) in
+        [("0192aaaa-0000-7000-8000-000000000001", None), ("0192aaaa-0000-7000-8000-000000000002", Some("t"))]
+    {
         let mut task = json!({"task_type": "k", "op_id": op});
         if let Some(title) = extra {
             task["title"] = json!(title);
