@@ -55,6 +55,17 @@ pub enum Swept {
 impl Plan for SweepStep {
     type Done = Swept;
 
+    /// The whole page at once: read one by one, a page would cost a request an item.
+    fn reads(&self) -> Vec<Key> {
+        let items = self.items.iter().map(|item| item.key.clone());
+        let mut keys: Vec<Key> = std::iter::once(self.sweep.clone()).chain(items).collect();
+        if matches!(self.seen.work, SweepWork::Retry(_)) {
+            let namespace = &self.sweep.namespace;
+            keys.extend(self.items.iter().map(|item| Key::task(namespace, &item.new_id)));
+        }
+        keys
+    }
+
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Swept, Stop> {
         let Some(Record::Sweep(found)) = draft.record(&self.sweep)? else { return Ok(Swept::Ended) };
         if found != self.seen {
@@ -69,12 +80,15 @@ impl Plan for SweepStep {
             }
             _ => {}
         }
+        // Also after a conflict, when all that was read is forgotten.
+        draft.need(&self.reads())?;
+        draft.need(&self.children(draft)?)?;
         let mut sweep = Arc::unwrap_or_clone(found);
         let mut passed = 0;
         for item in &self.items {
             let before = draft.clone();
             let changed = apply(draft, &sweep, item)?;
-            if draft.len() > limits::SWEEP_WRITES_MAX {
+            if !fits_a_step(draft) {
                 *draft = before;
                 return Ok(self.go_on(draft, sweep));
             }
@@ -91,6 +105,12 @@ impl Plan for SweepStep {
     }
 }
 
+/// Whether the items so far leave room in the commit for the sweep's own record, which has no payload. One item always fits: it
+/// puts at most six tasks, and a commit holds nine of the largest.
+fn fits_a_step(draft: &Draft<'_>) -> bool {
+    draft.len() <= limits::SWEEP_WRITES_MAX && draft.bytes() <= limits::COMMIT_BYTES_MAX
+}
+
 /// A parent that runs again will end again and start its release anew; children must not hear of an end that is no more.
 /// Checked with the commit, so that it is not reopened while they are told.
 fn was_reopened(draft: &mut Draft<'_>, sweep: &Key, parent: &TaskId) -> Result<bool, Stop> {
@@ -101,6 +121,17 @@ fn was_reopened(draft: &mut Draft<'_>, sweep: &Key, parent: &TaskId) -> Result<b
 }
 
 impl SweepStep {
+    /// The tasks at the other end of the edges on this page.
+    fn children(&self, draft: &Draft<'_>) -> Result<Vec<Key>, Stop> {
+        let mut children = Vec::new();
+        for item in &self.items {
+            if let Some(Record::Edge(edge)) = draft.record(&item.key)? {
+                children.push(Key::task(&item.key.namespace, &edge.child));
+            }
+        }
+        Ok(children)
+    }
+
     /// A lane is filled a few places at a time. Filling starts the sweep anew when more could be admitted.
     fn admit(&self, draft: &mut Draft<'_>, lane: &LaneKey) -> Result<Swept, Stop> {
         draft.delete(self.sweep.clone());

@@ -357,6 +357,7 @@ macro_rules! conformance_cases {
             }
             sweeps {
                 sixty_children_are_released_in_small_commits,
+                large_payloads_are_swept_in_commits_that_hold_them,
                 repeated_and_stale_steps_do_nothing_twice,
                 steps_that_race_do_each_item_once,
                 a_cancel_sweep_cancels_what_matches_and_nothing_younger,
