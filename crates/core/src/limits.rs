@@ -53,7 +53,8 @@ pub const APPLY_OPS_MAX: usize = 1024;
 /// 1,024 keys: the same bound for one batched read.
 pub const GET_KEYS_MAX: usize = 1024;
 
-/// 8: each parent costs two writes (mark or check, and the edge), and 16 of 25 leaves room for lane, keys and task.
+/// 8: each parent costs two writes (mark or check, and the edge), and 16 of 25 leaves room for lane, keys and task. A sweep
+/// links the others.
 pub const PARENTS_A_COMMIT_MAX: usize = 8;
 
 /// 256 parents in all: they are listed in the child's state, which is rewritten at each change.

@@ -42,6 +42,13 @@ pub enum SweepWork {
         /// How many ended without success so far.
         failed: u64,
     },
+    /// Links a task to those of its parents that the commit which made it had no room for.
+    Link {
+        /// The task.
+        child: TaskId,
+        /// The parents that are left.
+        parents: Vec<TaskId>,
+    },
 }
 
 impl SweepWork {
@@ -53,7 +60,7 @@ impl SweepWork {
             // What was retried before has a task in its place, which is judged by itself.
             Self::Retry(_) => !was_retried && matches!(phase, Phase::RetryScheduled | Phase::Dead | Phase::Cancelled),
             Self::Purge(_) => phase.is_final(),
-            Self::Release { .. } | Self::Admit { .. } | Self::Await { .. } => false,
+            Self::Release { .. } | Self::Admit { .. } | Self::Await { .. } | Self::Link { .. } => false,
         }
     }
 }
@@ -104,6 +111,11 @@ impl Sweep {
     /// The name of the sweep that waits for a group on a task's behalf.
     pub fn await_id(then: &TaskId) -> SweepId {
         named("await", then.as_str())
+    }
+
+    /// The name of the sweep that links a task to its parents.
+    pub fn link_id(child: &TaskId) -> SweepId {
+        named("link", child.as_str())
     }
 
     /// The name of the sweep that a parent's end starts: one a parent, so that two ends do not make two.

@@ -493,7 +493,7 @@ async fn sweep_page<S: Store + ?Sized>(
         | SweepWork::Await { group: filter, .. } => {
             store.tasks(TaskQuery { filter: filter.clone(), order: ListOrder::OldestFirst, cursor, limit }).await
         }
-        SweepWork::Admit { .. } => Ok(Page { items: Vec::new(), cursor: None }),
+        SweepWork::Admit { .. } | SweepWork::Link { .. } => Ok(Page { items: Vec::new(), cursor: None }),
     }
 }
 

@@ -84,6 +84,9 @@ pub struct EnqueueFacts {
     pub lane: Option<LaneSpec>,
     /// Whether it joins its lane later than this: it is held, or waits for other tasks.
     pub waits: bool,
+    /// How many tasks it waits for.
+    #[serde(default)]
+    pub parents: usize,
     /// Its budget of attempts.
     pub attempts_max: u32,
 }

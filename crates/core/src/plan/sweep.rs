@@ -10,6 +10,7 @@ use crate::key::Key;
 use crate::limits;
 use crate::plan::change::Happened;
 use crate::plan::draft::Draft;
+use crate::plan::enqueue::link_parents;
 use crate::plan::maintain::{Purge, PurgeWhen, Purged};
 use crate::plan::retry::Retry;
 use crate::plan::{Plan, Stop};
@@ -72,6 +73,7 @@ impl Plan for SweepStep {
             return Ok(Swept::Stale);
         }
         match &found.work {
+            SweepWork::Link { child, parents } => return self.link(draft, &found, child, parents),
             SweepWork::Admit { lane } => return self.admit(draft, lane),
             SweepWork::Await { then, failed, .. } => return self.await_group(draft, &found, then, *failed),
             SweepWork::Release { parent, .. } if was_reopened(draft, &self.sweep, parent)? => {
@@ -190,7 +192,7 @@ impl SweepStep {
 fn apply(draft: &mut Draft<'_>, sweep: &Sweep, item: &SweepItem) -> Result<bool, Stop> {
     match &sweep.work {
         SweepWork::Release { parent, phase } => release(draft, parent, *phase, item),
-        SweepWork::Admit { .. } | SweepWork::Await { .. } => Ok(false),
+        SweepWork::Admit { .. } | SweepWork::Await { .. } | SweepWork::Link { .. } => Ok(false),
         SweepWork::Cancel(filter) => {
             let event = Event::CancelRequested { reason: ReasonCode::CancelRequested, note: None };
             let meant = meant(draft, item, sweep, filter)?;
