@@ -32,6 +32,10 @@ pub const COMMIT_RETRY: Millis = Millis::from_secs(120);
 /// Twice [`COMMIT_RETRY`]: no younger task is purged, or a repeated enqueue would create it again.
 pub const PURGE_AGE_MIN: Millis = Millis::from_secs(240);
 
+/// One minute: how soon an ended task that others still need is looked at again. Later looks wait for a tenth of the time since
+/// its end, so that a million such tasks cost little, and none outlives its last child by more than that.
+pub const PURGE_LOOK_MIN: Millis = Millis::from_secs(60);
+
 /// 16: how many conflicts in a row a plan is drafted anew for, before the caller hears that the store is busy.
 pub const CONFLICTS_MAX: usize = 16;
 

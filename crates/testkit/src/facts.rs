@@ -180,6 +180,9 @@ pub struct FinalState {
     pub quiesced: bool,
     /// Tasks that may be unfinished even so.
     pub allowed: BTreeSet<TaskId>,
+    /// Records that are still due after maintenance went on until nothing moved, each with its list. A load that does not look has
+    /// none.
+    pub due: BTreeSet<String>,
 }
 
 /// A task at the end of a run.

@@ -21,6 +21,9 @@ use crate::port::Maintained;
 /// 256 entries of each list a round: enough to keep up, little enough not to hold up the next list.
 pub(super) const ENTRIES_A_ROUND: usize = 256;
 
+/// 8 looks for ended tasks a round, a thousand each: what a store removes in less than a second, in which other lists wait.
+const PURGE_LOOKS_A_ROUND: usize = 8;
+
 /// 64 steps of a sweep a round: some 1,500 tasks, and then other sweeps have their turn.
 const STEPS_A_ROUND: usize = 64;
 
@@ -74,19 +77,26 @@ impl StoreQueue {
         index: DueIndex,
         done: &mut Maintained,
     ) -> Result<Vec<DueEntry>> {
-        let now = self.now();
-        let first = DueQuery { namespace: namespace.clone(), index, until: Timestamp::MAX, limit: 1 };
-        let first = self.read(|| self.store().due(first.clone())).await?;
-        let Some(at) = first.first().map(|entry| entry.at) else { return Ok(Vec::new()) };
-        if at > now {
-            done.look_at(at);
-            return Ok(Vec::new());
-        }
-        done.look_at(now + LOOK_AGAIN);
+        let Some(now) = self.due_first(namespace, index, done).await? else { return Ok(Vec::new()) };
         let query = DueQuery { namespace: namespace.clone(), index, until: now, limit: ENTRIES_A_ROUND };
         let entries = self.read(|| self.store().due(query.clone())).await?;
         done.more |= entries.len() == ENTRIES_A_ROUND;
         Ok(entries)
+    }
+
+    /// The moment, if anything in a list is due by now. Notes when to look again.
+    async fn due_first(
+        &self,
+        namespace: &Namespace,
+        index: DueIndex,
+        done: &mut Maintained,
+    ) -> Result<Option<Timestamp>> {
+        let now = self.now();
+        let first = DueQuery { namespace: namespace.clone(), index, until: Timestamp::MAX, limit: 1 };
+        let first = self.read(|| self.store().due(first.clone())).await?;
+        let Some(at) = first.first().map(|entry| entry.at) else { return Ok(None) };
+        done.look_at(if at > now { at } else { now + LOOK_AGAIN });
+        Ok((at <= now).then_some(now))
     }
 
     /// Carries out one plan for each entry. A refusal is an answer: somebody else was faster, or it is not time.
@@ -231,10 +241,34 @@ impl StoreQueue {
         let entries = self.due(namespace, DueIndex::Forget, done).await?;
         let plans = entries.into_iter().map(|entry| Forget { record: entry.key, when: PurgeWhen::Due }).collect();
         let forgotten = self.each(plans).await?.into_iter().filter(|gone| *gone).count();
-        let entries = self.due(namespace, DueIndex::Purge, done).await?;
-        let plans = entries.into_iter().map(|entry| Purge { task: entry.key, when: PurgeWhen::Due }).collect();
-        let purged = self.each(plans).await?.into_iter().filter(|purged| *purged == Purged::Gone).count();
-        done.removed += u64::try_from(forgotten + purged).unwrap_or(u64::MAX);
+        done.removed += u64::try_from(forgotten).unwrap_or(u64::MAX);
+        self.purge(namespace, done).await
+    }
+
+    /// Removes what was kept long enough. A look at the list costs a store the same for many as for few, and behind what was
+    /// removed a moment ago it costs more, so there are few looks, each for many tasks.
+    async fn purge(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
+        if self.due_first(namespace, DueIndex::Purge, done).await?.is_none() {
+            return Ok(());
+        }
+        for _ in 0..PURGE_LOOKS_A_ROUND {
+            let (index, limit) = (DueIndex::Purge, limits::DUE_ITEMS_MAX);
+            let query = DueQuery { namespace: namespace.clone(), index, until: self.now(), limit };
+            let entries = self.read(|| self.store().due(query.clone())).await?;
+            let is_full = entries.len() == limit;
+            let before = done.removed;
+            for some in entries.chunks(ENTRIES_A_ROUND) {
+                let purge = |entry: &DueEntry| Purge { task: entry.key.clone(), when: PurgeWhen::Due };
+                let purged = self.each(some.iter().map(purge).collect()).await?;
+                let gone = purged.into_iter().filter(|purged| *purged == Purged::Gone).count();
+                done.removed += u64::try_from(gone).unwrap_or(u64::MAX);
+            }
+            done.more |= is_full;
+            // A list that lags behind the records would give the same again.
+            if !is_full || done.removed == before || !self.store().info().exact_index {
+                break;
+            }
+        }
         Ok(())
     }
 }
