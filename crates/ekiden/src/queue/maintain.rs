@@ -37,7 +37,8 @@ const LOOK_AGAIN: Millis = Millis::from_secs(1);
 const AHEAD: Millis = Millis::from_secs(60);
 
 impl StoreQueue {
-    /// One round. What fails is left for the next one; the first error is the answer if there was any.
+    /// One round. What fails is left for the next one. The first error is the answer where nothing could be done; otherwise it is
+    /// in the log, and the answer says what was done and that there may be more.
     pub(super) async fn do_due(&self, namespace: &Namespace) -> Result<Maintained> {
         let mut done = Maintained::default();
         let mut failed = None;
@@ -57,7 +58,12 @@ impl StoreQueue {
             self.notifiers.with(namespace, |bell| bell.ready.ring_for(ready));
         }
         match failed {
-            Some(error) => Err(error),
+            Some(error) if ready + done.removed == 0 => Err(error),
+            Some(error) => {
+                tracing::warn!(namespace = namespace.as_str(), %error, "a part of maintenance failed");
+                done.look_at(self.now() + LOOK_AGAIN);
+                Ok(done)
+            }
             None => Ok(done),
         }
     }
@@ -154,35 +160,46 @@ impl StoreQueue {
         Ok(())
     }
 
+    /// Carries every sweep on that is due. Each stands for itself: one that fails is tried again in the next round.
     async fn sweep_on(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
         let mut sweeps = locked(&self.groups).take(namespace);
         sweeps.extend(self.due(namespace, DueIndex::Sweep, done).await?.into_iter().map(|entry| entry.key));
+        let mut failed = None;
         for sweep in sweeps {
-            for step in 0..STEPS_A_ROUND {
-                match self.sweep_once(&sweep).await? {
-                    Some(Swept::On(sweep)) if sweep.due_at() <= self.now() => done.more |= step + 1 == STEPS_A_ROUND,
-                    Some(Swept::Stale) => {}
-                    Some(Swept::On(_) | Swept::Ended) => {
-                        done.swept += 1;
-                        break;
-                    }
-                    None => break,
-                }
-                done.swept += 1;
+            if let Err(error) = self.carry_on(&sweep, done).await {
+                tracing::warn!(namespace = namespace.as_str(), sweep = &*sweep.name, %error, "a sweep cannot go on");
+                failed = failed.or(Some(error));
             }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The steps of one sweep, as many as a round gives it.
+    async fn carry_on(&self, sweep: &Key, done: &mut Maintained) -> Result<()> {
+        for step in 0..STEPS_A_ROUND {
+            match self.sweep_once(sweep).await? {
+                Some(Swept::On(sweep)) if sweep.due_at() <= self.now() => done.more |= step + 1 == STEPS_A_ROUND,
+                Some(Swept::Stale) => {}
+                Some(Swept::On(_) | Swept::Ended) => {
+                    done.swept += 1;
+                    break;
+                }
+                None => break,
+            }
+            done.swept += 1;
         }
         Ok(())
     }
 
-    /// One step of a sweep; `None` when there is nothing to do, or the step was refused.
+    /// One step of a sweep; `None` when it is done. Nothing is repeated here: others wait behind it. A step asks for no more than a
+    /// commit holds, so its refusal is an error, and not an answer.
     async fn sweep_once(&self, key: &Key) -> Result<Option<Swept>> {
-        let limit = limits::SWEEP_ITEMS_MAX;
-        let next = self.read(|| self.store().sweep_step(key.clone(), limit, || self.task_id())).await?;
+        let next = self.store().sweep_step(key.clone(), limits::SWEEP_ITEMS_MAX, || self.task_id()).await?;
         let Some(next) = next else { return Ok(None) };
         if let SweepWork::Await { group, then, .. } = &next.seen.work {
             locked(&self.groups).waits(&key.namespace, group.group.as_ref(), then);
         }
-        let Some((swept, told)) = self.each(vec![Told(next)]).await?.pop() else { return Ok(None) };
+        let (swept, told) = self.store().run(&Told(next), self.op_id(), self.now()).await?;
         for task in told {
             self.announce(&task);
             if task.state.phase == Phase::Cancelled && task.state.lease.is_some() {
