@@ -103,7 +103,10 @@ impl Index {
                 let watched: Dues = due(DueIndex::Runner, runner.due_at());
                 listed(if watched.is_empty() { due(DueIndex::Forget, runner.forget_at()) } else { watched })
             }
-            Record::Sweep(sweep) => listed(due(DueIndex::Sweep, Some(sweep.due_at()))),
+            Record::Sweep(sweep) => listed(match sweep.ended_at {
+                None => due(DueIndex::Sweep, Some(sweep.due_at())),
+                Some(end) => due(DueIndex::Forget, Some(end + limits::BULK_KEPT)),
+            }),
             Record::Schedule(schedule) => {
                 listed(due(DueIndex::Schedule, (!schedule.paused).then_some(schedule.next_at)))
             }

@@ -179,6 +179,9 @@ pub const PROJECT_ROOT_BYTES_MAX: usize = 1024;
 /// 24 hours: how long an idempotency key answers with its first result.
 pub const IDEMPOTENCY_KEPT: Millis = Millis::from_days(1);
 
+/// 24 hours: how long a bulk command that was carried out is remembered, so that the same request starts nothing new.
+pub const BULK_KEPT: Millis = IDEMPOTENCY_KEPT;
+
 /// 15 minutes: a signal nobody read by then belongs to a runner that is long gone.
 pub const SIGNAL_KEPT: Millis = Millis::from_secs(15 * 60);
 

@@ -63,6 +63,11 @@ impl SweepWork {
             Self::Release { .. } | Self::Admit { .. } | Self::Await { .. } | Self::Link { .. } => false,
         }
     }
+
+    /// Whether a caller asked for it, and may ask again.
+    pub const fn is_bulk(&self) -> bool {
+        matches!(self, Self::Cancel(_) | Self::Retry(_) | Self::Purge(_))
+    }
 }
 
 /// A sweep's record.
@@ -86,6 +91,9 @@ pub struct Sweep {
     /// When to look again; at once if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
+    /// When it was done. Only bulk commands are kept behind their end, for callers that ask again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
     /// What only a newer version understands.
     #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
     pub newer: Newer,
@@ -94,7 +102,8 @@ pub struct Sweep {
 impl Sweep {
     /// A new sweep.
     pub fn new(id: SweepId, work: SweepWork, now: Timestamp) -> Self {
-        Self { id, work, cursor: None, changed: 0, passed: 0, created_at: now, next_at: None, newer: Newer::NONE }
+        let (cursor, next_at, ended_at) = (None, None, None);
+        Self { id, work, cursor, changed: 0, passed: 0, created_at: now, next_at, ended_at, newer: Newer::NONE }
     }
 
     /// When maintenance must look at it.

@@ -69,6 +69,9 @@ impl Plan for SweepStep {
 
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Swept, Stop> {
         let Some(Record::Sweep(found)) = draft.record(&self.sweep)? else { return Ok(Swept::Ended) };
+        if found.ended_at.is_some() {
+            return Ok(Swept::Ended);
+        }
         if found != self.seen {
             return Ok(Swept::Stale);
         }
@@ -97,11 +100,11 @@ impl Plan for SweepStep {
             sweep.changed += u64::from(changed);
             passed += u64::from(!changed);
         }
+        sweep.passed += passed;
         if self.next.is_none() {
-            draft.delete(self.sweep.clone());
+            self.end(draft, sweep);
             return Ok(Swept::Ended);
         }
-        sweep.passed += passed;
         sweep.cursor.clone_from(&self.next);
         Ok(self.go_on(draft, sweep))
     }
@@ -180,6 +183,28 @@ impl SweepStep {
         draft.delete(self.sweep.clone());
         group_ended(draft, &waiting, held, failed + lost)?;
         Ok(Swept::Ended)
+    }
+
+    /// Links a task to the next of its parents, as many as one commit holds.
+    fn link(&self, draft: &mut Draft<'_>, sweep: &Sweep, child: &TaskId, parents: &[TaskId]) -> Result<Swept, Stop> {
+        let (now, later) = parents.split_at(parents.len().min(limits::PARENTS_A_COMMIT_MAX));
+        let waits = link_parents(draft, &Key::task(&self.sweep.namespace, child), now)?;
+        if !waits || later.is_empty() {
+            draft.delete(self.sweep.clone());
+            return Ok(Swept::Ended);
+        }
+        let work = SweepWork::Link { child: child.clone(), parents: later.to_vec() };
+        Ok(self.go_on(draft, Sweep { work, ..sweep.clone() }))
+    }
+
+    /// A bulk command is remembered with its cut-off: asked for again, it must not catch tasks that came later.
+    fn end(&self, draft: &mut Draft<'_>, sweep: Sweep) {
+        if sweep.work.is_bulk() {
+            let ended = Sweep { cursor: None, ended_at: Some(draft.now()), ..sweep };
+            draft.put(self.sweep.clone(), Record::Sweep(Arc::new(ended)));
+        } else {
+            draft.delete(self.sweep.clone());
+        }
     }
 
     fn go_on(&self, draft: &mut Draft<'_>, sweep: Sweep) -> Swept {
