@@ -115,10 +115,14 @@ impl Commit {
     }
 }
 
-/// What can be large in a write; the rest is bounded by the number of writes.
 fn bytes_of(write: &Write) -> usize {
-    match &write.action {
-        Action::Put(Record::Task(task), _) => {
+    if let Action::Put(record, _) = &write.action { large_bytes(record) } else { 0 }
+}
+
+/// What can be large in a record, in bytes; the rest is bounded by the number of writes.
+pub(crate) fn large_bytes(record: &Record) -> usize {
+    match record {
+        Record::Task(task) => {
             task.spec.envelope.payload.len() + task.state.result.as_ref().map_or(0, |result| result.len())
         }
         _ => 0,

@@ -103,7 +103,10 @@ impl Index {
                 let watched: Dues = due(DueIndex::Runner, runner.due_at());
                 listed(if watched.is_empty() { due(DueIndex::Forget, runner.forget_at()) } else { watched })
             }
-            Record::Sweep(sweep) => listed(due(DueIndex::Sweep, Some(sweep.due_at()))),
+            Record::Sweep(sweep) => listed(match sweep.ended_at {
+                None => due(DueIndex::Sweep, Some(sweep.due_at())),
+                Some(end) => due(DueIndex::Forget, Some(end + limits::BULK_KEPT)),
+            }),
             Record::Schedule(schedule) => {
                 listed(due(DueIndex::Schedule, (!schedule.paused).then_some(schedule.next_at)))
             }
@@ -182,13 +185,15 @@ fn expires_at(task: &Task) -> Option<Timestamp> {
     }
 }
 
-/// An ended task goes when it was kept long enough, but not while an attempt of it has not ended. Foreign records stay.
+/// An ended task goes when it was kept long enough, but not while an attempt of it has not ended. Foreign records stay. What
+/// may not go yet, because it is young or was found to be needed, is listed for later: it would stand before those that may.
 fn purge_at(task: &Task) -> Option<Timestamp> {
     let policy = &task.spec.policy;
     let keep = if task.state.phase == Phase::Dead { policy.keep_dead } else { policy.keep };
     match (task.state.finished_at, keep) {
         (Some(end), Keep::For(span)) if task.state.lease.is_none() && task.spec.origin == Origin::Ours => {
-            Some(end + span)
+            let old = task.spec.created_at + limits::PURGE_AGE_MIN;
+            Some((end + span).max(old).max(task.state.purge_after.unwrap_or(end)))
         }
         _ => None,
     }

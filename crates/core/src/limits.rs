@@ -32,6 +32,10 @@ pub const COMMIT_RETRY: Millis = Millis::from_secs(120);
 /// Twice [`COMMIT_RETRY`]: no younger task is purged, or a repeated enqueue would create it again.
 pub const PURGE_AGE_MIN: Millis = Millis::from_secs(240);
 
+/// One minute: how soon an ended task that others still need is looked at again. Later looks wait for a tenth of the time since
+/// its end, so that a million such tasks cost little, and none outlives its last child by more than that.
+pub const PURGE_LOOK_MIN: Millis = Millis::from_secs(60);
+
 /// 16: how many conflicts in a row a plan is drafted anew for, before the caller hears that the store is busy.
 pub const CONFLICTS_MAX: usize = 16;
 
@@ -53,7 +57,8 @@ pub const APPLY_OPS_MAX: usize = 1024;
 /// 1,024 keys: the same bound for one batched read.
 pub const GET_KEYS_MAX: usize = 1024;
 
-/// 8: each parent costs two writes (mark or check, and the edge), and 16 of 25 leaves room for lane, keys and task.
+/// 8: each parent costs two writes (mark or check, and the edge), and 16 of 25 leaves room for lane, keys and task. A sweep
+/// links the others.
 pub const PARENTS_A_COMMIT_MAX: usize = 8;
 
 /// 256 parents in all: they are listed in the child's state, which is rewritten at each change.
@@ -173,6 +178,9 @@ pub const PROJECT_ROOT_BYTES_MAX: usize = 1024;
 
 /// 24 hours: how long an idempotency key answers with its first result.
 pub const IDEMPOTENCY_KEPT: Millis = Millis::from_days(1);
+
+/// 24 hours: how long a bulk command that was carried out is remembered, so that the same request starts nothing new.
+pub const BULK_KEPT: Millis = IDEMPOTENCY_KEPT;
 
 /// 15 minutes: a signal nobody read by then belongs to a runner that is long gone.
 pub const SIGNAL_KEPT: Millis = Millis::from_secs(15 * 60);

@@ -42,6 +42,13 @@ pub enum SweepWork {
         /// How many ended without success so far.
         failed: u64,
     },
+    /// Links a task to those of its parents that the commit which made it had no room for.
+    Link {
+        /// The task.
+        child: TaskId,
+        /// The parents that are left.
+        parents: Vec<TaskId>,
+    },
 }
 
 impl SweepWork {
@@ -53,8 +60,13 @@ impl SweepWork {
             // What was retried before has a task in its place, which is judged by itself.
             Self::Retry(_) => !was_retried && matches!(phase, Phase::RetryScheduled | Phase::Dead | Phase::Cancelled),
             Self::Purge(_) => phase.is_final(),
-            Self::Release { .. } | Self::Admit { .. } | Self::Await { .. } => false,
+            Self::Release { .. } | Self::Admit { .. } | Self::Await { .. } | Self::Link { .. } => false,
         }
+    }
+
+    /// Whether a caller asked for it, and may ask again.
+    pub const fn is_bulk(&self) -> bool {
+        matches!(self, Self::Cancel(_) | Self::Retry(_) | Self::Purge(_))
     }
 }
 
@@ -79,6 +91,9 @@ pub struct Sweep {
     /// When to look again; at once if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
+    /// When it was done. Only bulk commands are kept behind their end, for callers that ask again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
     /// What only a newer version understands.
     #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
     pub newer: Newer,
@@ -87,7 +102,8 @@ pub struct Sweep {
 impl Sweep {
     /// A new sweep.
     pub fn new(id: SweepId, work: SweepWork, now: Timestamp) -> Self {
-        Self { id, work, cursor: None, changed: 0, passed: 0, created_at: now, next_at: None, newer: Newer::NONE }
+        let (cursor, next_at, ended_at) = (None, None, None);
+        Self { id, work, cursor, changed: 0, passed: 0, created_at: now, next_at, ended_at, newer: Newer::NONE }
     }
 
     /// When maintenance must look at it.
@@ -104,6 +120,11 @@ impl Sweep {
     /// The name of the sweep that waits for a group on a task's behalf.
     pub fn await_id(then: &TaskId) -> SweepId {
         named("await", then.as_str())
+    }
+
+    /// The name of the sweep that links a task to its parents.
+    pub fn link_id(child: &TaskId) -> SweepId {
+        named("link", child.as_str())
     }
 
     /// The name of the sweep that a parent's end starts: one a parent, so that two ends do not make two.

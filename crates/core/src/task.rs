@@ -406,6 +406,9 @@ pub struct State {
     /// The latest changes, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryLine>,
+    /// Not purged before this moment, although it was kept long enough: the last look found that others need it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purge_after: Option<Timestamp>,
     /// What only a newer version understands.
     #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
     pub newer: Newer,
@@ -440,6 +443,7 @@ impl State {
             recent: with_room(&self.recent, attempts),
             outcomes: self.outcomes,
             history: with_room(&self.history, lines),
+            purge_after: self.purge_after,
             newer: self.newer.clone(),
         }
     }

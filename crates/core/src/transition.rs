@@ -95,6 +95,7 @@ pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) 
         recent: Vec::new(),
         outcomes: Default::default(),
         history: Vec::with_capacity(LINES_OF_A_LIFE),
+        purge_after: None,
         newer: Newer::NONE,
     };
     let mut effects = Effects::default();
@@ -460,6 +461,7 @@ impl<'a> Moment<'a> {
                 next.state.attempts = 0;
                 next.state.crashes = 0;
                 next.state.finished_at = None;
+                next.state.purge_after = None;
                 next.state.reason = None;
                 next.state.next_run_at = self.now;
                 next.effects.reopened = true;

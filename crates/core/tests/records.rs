@@ -63,6 +63,7 @@ fn records() -> Vec<Record> {
         newer: Newer::NONE,
     };
     let release = SweepWork::Release { parent: id("parent"), phase: Phase::Succeeded };
+    let link = SweepWork::Link { child: id("child"), parents: vec![id("parent")] };
     vec![
         Record::from(full_task()),
         Record::from(Runner {
@@ -89,6 +90,7 @@ fn records() -> Vec<Record> {
         Record::Idempotency(KeyRecord { task: id("a"), expires_at: Some(NOW), newer: Newer::NONE }),
         Record::Schedule(Arc::new(schedule)),
         Record::Sweep(Arc::new(Sweep::new(Sweep::release_id(&id("parent")), release, NOW))),
+        Record::Sweep(Arc::new(Sweep { ended_at: Some(NOW), ..Sweep::new(Sweep::link_id(&id("child")), link, NOW) })),
         Record::Signal(Signal { runner, task: id("a"), token: Token(2), at: NOW, newer: Newer::NONE }),
         Record::Counter(-1),
     ]

@@ -152,9 +152,11 @@ pub trait StoreExt: Store {
         new_id: impl FnMut() -> TaskId + Send,
     ) -> impl Future<Output = Result<Option<SweepStep>, StoreError>> + Send {
         async move {
-            let Some(Record::Sweep(seen)) = self.get_one(sweep.clone()).await?.map(|found| found.record) else {
+            let found = self.get_one(sweep.clone()).await?.map(|found| found.record);
+            let Some(Record::Sweep(seen)) = found else { return Ok(None) };
+            if seen.ended_at.is_some() {
                 return Ok(None);
-            };
+            }
             let page = sweep_page(self, &sweep, &seen, limit).await?;
             let mut new_id = new_id;
             let item = |found: Versioned| SweepItem { key: found.key, new_id: new_id() };
@@ -493,7 +495,7 @@ async fn sweep_page<S: Store + ?Sized>(
         | SweepWork::Await { group: filter, .. } => {
             store.tasks(TaskQuery { filter: filter.clone(), order: ListOrder::OldestFirst, cursor, limit }).await
         }
-        SweepWork::Admit { .. } => Ok(Page { items: Vec::new(), cursor: None }),
+        SweepWork::Admit { .. } | SweepWork::Link { .. } => Ok(Page { items: Vec::new(), cursor: None }),
     }
 }
 

@@ -84,6 +84,9 @@ pub struct EnqueueFacts {
     pub lane: Option<LaneSpec>,
     /// Whether it joins its lane later than this: it is held, or waits for other tasks.
     pub waits: bool,
+    /// How many tasks it waits for.
+    #[serde(default)]
+    pub parents: usize,
     /// Its budget of attempts.
     pub attempts_max: u32,
 }
@@ -177,6 +180,9 @@ pub struct FinalState {
     pub quiesced: bool,
     /// Tasks that may be unfinished even so.
     pub allowed: BTreeSet<TaskId>,
+    /// Records that are still due after maintenance went on until nothing moved, each with its list. A load that does not look has
+    /// none.
+    pub due: BTreeSet<String>,
 }
 
 /// A task at the end of a run.

@@ -182,6 +182,7 @@ fn enqueue(commit: &Commit, task: &Task) -> Call {
         idempotency,
         lane: task.spec.lane.as_deref().cloned(),
         waits: matches!(task.state.phase, Phase::Pending | Phase::Blocked),
+        parents: task.state.waits_for.len(),
         attempts_max: task.spec.policy.attempts_max,
     }))
 }

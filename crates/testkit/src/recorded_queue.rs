@@ -92,6 +92,7 @@ fn facts(task: &NewTask, op: OpId) -> Call {
         idempotency: task.idempotency.clone(),
         lane: task.lane.clone(),
         waits: task.start == Start::Held || !task.parents.is_empty() || task.after_group.is_some(),
+        parents: task.parents.len(),
         // A budget that is left to the pool is not known here, and nothing is held against it.
         attempts_max: task.wishes.attempts_max.unwrap_or(u32::MAX),
     }))

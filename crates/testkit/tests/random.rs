@@ -96,7 +96,8 @@ fn random_loads_do_everything_that_the_laws_are_about() {
     let doubtful = calls.map(|call| format!("{call} unknown"));
     let done = calls.map(|call| format!("{call} ok"));
     let ends = ["succeeded", "dead", "cancelled", "blocked"].map(|phase| format!("ends {phase}"));
-    let special = ["late ack", "stale holder refused", "duplicate recognised"].map(String::from);
+    let special = ["late ack", "stale holder refused", "duplicate recognised", "more than eight parents"];
+    let special = special.map(String::from);
     let wanted = settled.into_iter().chain(doubtful).chain(done).chain(ends).chain(special);
     let missing: Vec<String> = wanted.filter(|deed| !seen.contains(deed)).collect();
     assert!(missing.is_empty(), "no seed did {missing:?}");
@@ -122,6 +123,9 @@ fn deeds(history: &History, seen: &mut BTreeSet<String>) {
             (What::Ok(Reply::Claimed(grants)), _) => grants.iter().for_each(|grant| {
                 lost.remove(&grant.task);
             }),
+            (What::Ok(Reply::Enqueued { ack: Ack::Fresh, .. }), Call::Enqueue(facts)) if facts.parents > 8 => {
+                seen.insert("more than eight parents".to_owned());
+            }
             (What::Ok(Reply::Enqueued { ack: Ack::Repeated, .. }), _) => {
                 seen.insert("duplicate recognised".to_owned());
             }

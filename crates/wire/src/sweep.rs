@@ -92,7 +92,9 @@ impl Sweep {
             SweepWork::Cancel(filter) => (SweepAction::Cancel, filter),
             SweepWork::Retry(filter) => (SweepAction::Retry, filter),
             SweepWork::Purge(filter) => (SweepAction::Purge, filter),
-            SweepWork::Release { .. } | SweepWork::Admit { .. } | SweepWork::Await { .. } => return None,
+            SweepWork::Release { .. } | SweepWork::Admit { .. } | SweepWork::Await { .. } | SweepWork::Link { .. } => {
+                return None;
+            }
         };
         Some(Self {
             id: sweep.id.clone(),

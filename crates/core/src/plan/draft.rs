@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::commit::{Action, Commit, Expect, Write};
+use crate::commit::{Action, Commit, Expect, Write, large_bytes};
 use crate::id::OpId;
 use crate::index::Index;
 use crate::key::Key;
@@ -97,6 +97,15 @@ impl<'v> Draft<'v> {
     /// How many writes there are so far.
     pub fn len(&self) -> usize {
         self.writes.len()
+    }
+
+    /// How many bytes a commit counts of these writes.
+    pub fn bytes(&self) -> usize {
+        let puts = self.writes.iter().map(|(_, pending)| match pending {
+            Pending::Guarded(Change::Put(record)) | Pending::Blind(Change::Put(record)) => large_bytes(record),
+            _ => 0,
+        });
+        puts.sum()
     }
 
     /// Whether nothing is to be written.

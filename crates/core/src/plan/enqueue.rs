@@ -30,7 +30,7 @@ pub struct Enqueue {
     pub spec: Arc<Spec>,
     /// Whether it is held.
     pub start: Start,
-    /// What it waits for; at most eight at once, more by [`AddParents`] while it is held.
+    /// What it waits for. A sweep that starts with the task links it to those for which its own commit has no room.
     pub parents: Vec<TaskId>,
     /// Makes a repeated request find its first answer.
     pub idempotency: Option<IdempotencyKey>,
@@ -65,7 +65,7 @@ impl Plan for Enqueue {
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Enqueued, Stop> {
         let spec = &self.spec;
         spec.check()?;
-        check_parents(&spec.id, &self.parents)?;
+        check_parents(&spec.id, &self.parents, limits::PARENTS_MAX)?;
         let key = Key::task(&spec.namespace, &spec.id);
         if !self.is_plain() || !draft.knows(&key) {
             draft.need(&self.reads())?;
@@ -81,20 +81,22 @@ impl Plan for Enqueue {
         }
         self.take_keys(draft)?;
         self.supersede(draft)?;
-        let parents = unfinished(draft, spec, &self.parents)?;
-        let change = birth(spec, self.start, parents.all(), draft.now());
+        let parents = unfinished(draft, spec, &self.parents)?.all();
+        let change = birth(spec, self.start, parents.clone(), draft.now());
         let mut task = draft.write_change(&key, spec, &Before::default(), change)?;
         if let Some(group) = &spec.after_group {
             let group = TaskFilter { group: Some(group.clone()), ..TaskFilter::all(spec.namespace.clone()) };
             let work = SweepWork::Await { group, then: spec.id.clone(), failed: 0 };
             draft.start_sweep(&spec.namespace, Sweep::await_id(&spec.id), work)?;
         }
-        for parent in &parents.open {
-            add_edge(draft, spec, parent)?;
+        let (first, later) = parents.split_at(parents.len().min(limits::PARENTS_A_COMMIT_MAX));
+        if !later.is_empty() {
+            let work = SweepWork::Link { child: spec.id.clone(), parents: later.to_vec() };
+            draft.start_sweep(&spec.namespace, Sweep::link_id(&spec.id), work)?;
         }
-        for parent in parents.failed {
-            task = draft.happen(&key, &Event::DependencyFailed { parent: parent.clone() })?.task().clone();
-            add_edge_to_failed(draft, &task, &parent)?;
+        if !first.is_empty() {
+            link_parents(draft, &key, first)?;
+            task = draft.task(&key)?.unwrap_or(task);
         }
         Ok(Enqueued::New(task))
     }
@@ -223,7 +225,7 @@ impl Plan for AddParents {
                 .with("phase", task.state.phase)
                 .into());
         }
-        check_parents(task.id(), &self.parents)?;
+        check_parents(task.id(), &self.parents, limits::PARENTS_A_COMMIT_MAX)?;
         let known = &task.state.waits_for;
         let fresh: Vec<TaskId> = self.parents.iter().filter(|parent| !known.contains(parent)).cloned().collect();
         if known.len() + fresh.len() > limits::PARENTS_MAX {
@@ -254,9 +256,31 @@ struct Parents {
 }
 
 impl Parents {
+    /// Those that failed come first: they may decide at once what becomes of the child.
     fn all(&self) -> Vec<TaskId> {
-        self.open.iter().chain(&self.failed).cloned().collect()
+        self.failed.iter().chain(&self.open).cloned().collect()
     }
+}
+
+/// Links a task to parents that it waits for: edges from those that may still end, and word of those that have ended. Says
+/// whether the task waits for anything after that.
+pub(crate) fn link_parents(draft: &mut Draft<'_>, child: &Key, parents: &[TaskId]) -> Result<bool, Stop> {
+    let keys: Vec<Key> = parents.iter().map(|parent| Key::task(&child.namespace, parent)).collect();
+    draft.need(&keys)?;
+    for (parent, key) in parents.iter().zip(&keys) {
+        let Some(task) = draft.task(child)?.filter(|task| task.state.waits_for.contains(parent)) else { continue };
+        let parent = parent.clone();
+        match draft.task(key)?.map(|found| found.state.phase) {
+            Some(Phase::Succeeded) => drop(draft.happen(child, &Event::DependencyMet { parent })?),
+            // One that is gone has ended, and nothing says that it ended well.
+            None | Some(Phase::Dead | Phase::Cancelled) => {
+                let told = draft.happen(child, &Event::DependencyFailed { parent: parent.clone() })?;
+                add_edge_to_failed(draft, told.task(), &parent)?;
+            }
+            Some(_) => add_edge(draft, &task.spec, &parent)?,
+        }
+    }
+    Ok(draft.task(child)?.is_some_and(|task| !task.state.waits_for.is_empty()))
 }
 
 fn unfinished(draft: &Draft<'_>, spec: &Spec, parents: &[TaskId]) -> Result<Parents, Stop> {
@@ -308,9 +332,9 @@ fn add_edge_to_failed(draft: &mut Draft<'_>, child: &Task, parent: &TaskId) -> R
     Ok(())
 }
 
-fn check_parents(task: &TaskId, parents: &[TaskId]) -> Result<(), Refusal> {
-    if parents.len() > limits::PARENTS_A_COMMIT_MAX {
-        return Err(too_many(parents.len(), limits::PARENTS_A_COMMIT_MAX));
+fn check_parents(task: &TaskId, parents: &[TaskId], parents_max: usize) -> Result<(), Refusal> {
+    if parents.len() > parents_max {
+        return Err(too_many(parents.len(), parents_max));
     }
     if parents.contains(task) {
         return Err(dependency::refuse_cycle(&[task, task]));

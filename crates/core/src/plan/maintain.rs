@@ -1,5 +1,7 @@
 //! Maintenance: what is due is promoted, reclaimed, expired, forgotten or purged. Any process may do it, at any time, twice.
 
+use std::sync::Arc;
+
 use crate::event::Event;
 use crate::index::{DueIndex, Index};
 use crate::key::{Key, RecordKind};
@@ -12,6 +14,7 @@ use crate::plan::{Plan, Stop};
 use crate::record::Record;
 use crate::sweep::Sweep;
 use crate::task::{Origin, Task};
+use crate::time::Millis;
 use crate::unique::UniqueHold;
 
 /// 8: how many edges that nobody needs any more one purge clears away. A parent with more takes several purges.
@@ -90,8 +93,17 @@ impl Plan for Purge {
 
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Purged, Stop> {
         let Some(task) = draft.task(&self.task)? else { return Ok(Purged::Gone) };
-        if !self.may_go(draft, &task)? {
-            return Ok(Purged::Kept);
+        match self.standing(draft, &task)? {
+            Standing::Free => {}
+            Standing::Kept => return Ok(Purged::Kept),
+            Standing::Needed(look_again) => {
+                if self.when == PurgeWhen::Due {
+                    let mut kept = Arc::unwrap_or_clone(task);
+                    kept.state.purge_after = Some(draft.now() + look_again);
+                    draft.put(self.task.clone(), kept);
+                }
+                return Ok(Purged::Kept);
+            }
         }
         let spec = &task.spec;
         if let Some(unique) = spec.unique.as_ref().filter(|unique| unique.hold == UniqueHold::WhileKept) {
@@ -105,26 +117,55 @@ impl Plan for Purge {
     }
 }
 
+/// What a purge finds.
+enum Standing {
+    /// Nothing keeps it.
+    Free,
+    /// It has not ended, is not due, or is not ours.
+    Kept,
+    /// It would go if others did not need it. Looked at again after this time, it stands before no others in the list.
+    Needed(Millis),
+}
+
 impl Purge {
-    fn may_go(&self, draft: &mut Draft<'_>, task: &Task) -> Result<bool, Stop> {
+    fn standing(&self, draft: &mut Draft<'_>, task: &Task) -> Result<Standing, Stop> {
         let ended = task.state.phase.is_final() && task.state.lease.is_none() && task.spec.origin == Origin::Ours;
-        let record = Record::Task(std::sync::Arc::new(task.clone()));
+        let record = Record::Task(Arc::new(task.clone()));
         let due = Index::of(&self.task, &record).due_at(DueIndex::Purge).is_some_and(|at| at <= draft.now());
         let young = draft.now().since(task.spec.created_at) < limits::PURGE_AGE_MIN;
         if !ended || young || (self.when == PurgeWhen::Due && !due) {
-            return Ok(false);
+            return Ok(Standing::Kept);
         }
         if !task.state.has_dependents {
-            return Ok(true);
+            return Ok(Standing::Free);
         }
+        let since_end = draft.now().since(task.state.finished_at.unwrap_or(draft.now()));
+        let later = Standing::Needed(Millis::new(since_end.as_u64() / 10).max(limits::PURGE_LOOK_MIN));
         // A release under way needs its parent, and so do children that still wait for its end.
         let sweep = Key::sweep(&task.spec.namespace, &Sweep::release_id(task.id()));
-        Ok(draft.record(&sweep)?.is_none() && clear_edges(draft, task)?)
+        if draft.record(&sweep)?.is_some() {
+            return Ok(later);
+        }
+        Ok(match clear_edges(draft, task)? {
+            Edges::Cleared => Standing::Free,
+            Edges::More => Standing::Needed(Millis::ZERO),
+            Edges::Open => later,
+        })
     }
 }
 
+/// The edges of an ended parent.
+enum Edges {
+    /// None is left.
+    Cleared,
+    /// So many that another commit must clear the rest away.
+    More,
+    /// A child still waits.
+    Open,
+}
+
 /// A failure leaves the edges to those whom it blocks. They go with the parent when none of these waits any more.
-fn clear_edges(draft: &mut Draft<'_>, parent: &Task) -> Result<bool, Stop> {
+fn clear_edges(draft: &mut Draft<'_>, parent: &Task) -> Result<Edges, Stop> {
     let namespace = &parent.spec.namespace;
     let prefix = Key::prefix(parent.id().as_str());
     let need = PageNeed { kind: RecordKind::Edge, namespace: namespace.clone(), prefix, limit: EDGES_A_PURGE_MAX };
@@ -137,11 +178,11 @@ fn clear_edges(draft: &mut Draft<'_>, parent: &Task) -> Result<bool, Stop> {
     draft.need(&children)?;
     for child in &children {
         if draft.task(child)?.is_some_and(|child| child.state.waits_for.contains(parent.id())) {
-            return Ok(false);
+            return Ok(Edges::Open);
         }
     }
     for edge in edges {
         draft.delete(edge.key);
     }
-    draft.page_is_whole(&need)
+    Ok(if draft.page_is_whole(&need)? { Edges::Cleared } else { Edges::More })
 }

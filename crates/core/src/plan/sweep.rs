@@ -10,6 +10,7 @@ use crate::key::Key;
 use crate::limits;
 use crate::plan::change::Happened;
 use crate::plan::draft::Draft;
+use crate::plan::enqueue::link_parents;
 use crate::plan::maintain::{Purge, PurgeWhen, Purged};
 use crate::plan::retry::Retry;
 use crate::plan::{Plan, Stop};
@@ -55,12 +56,27 @@ pub enum Swept {
 impl Plan for SweepStep {
     type Done = Swept;
 
+    /// The whole page at once: read one by one, a page would cost a request an item.
+    fn reads(&self) -> Vec<Key> {
+        let items = self.items.iter().map(|item| item.key.clone());
+        let mut keys: Vec<Key> = std::iter::once(self.sweep.clone()).chain(items).collect();
+        if matches!(self.seen.work, SweepWork::Retry(_)) {
+            let namespace = &self.sweep.namespace;
+            keys.extend(self.items.iter().map(|item| Key::task(namespace, &item.new_id)));
+        }
+        keys
+    }
+
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Swept, Stop> {
         let Some(Record::Sweep(found)) = draft.record(&self.sweep)? else { return Ok(Swept::Ended) };
+        if found.ended_at.is_some() {
+            return Ok(Swept::Ended);
+        }
         if found != self.seen {
             return Ok(Swept::Stale);
         }
         match &found.work {
+            SweepWork::Link { child, parents } => return self.link(draft, &found, child, parents),
             SweepWork::Admit { lane } => return self.admit(draft, lane),
             SweepWork::Await { then, failed, .. } => return self.await_group(draft, &found, then, *failed),
             SweepWork::Release { parent, .. } if was_reopened(draft, &self.sweep, parent)? => {
@@ -69,26 +85,35 @@ impl Plan for SweepStep {
             }
             _ => {}
         }
+        // Also after a conflict, when all that was read is forgotten.
+        draft.need(&self.reads())?;
+        draft.need(&self.children(draft)?)?;
         let mut sweep = Arc::unwrap_or_clone(found);
         let mut passed = 0;
         for item in &self.items {
             let before = draft.clone();
             let changed = apply(draft, &sweep, item)?;
-            if draft.len() > limits::SWEEP_WRITES_MAX {
+            if !fits_a_step(draft) {
                 *draft = before;
                 return Ok(self.go_on(draft, sweep));
             }
             sweep.changed += u64::from(changed);
             passed += u64::from(!changed);
         }
+        sweep.passed += passed;
         if self.next.is_none() {
-            draft.delete(self.sweep.clone());
+            self.end(draft, sweep);
             return Ok(Swept::Ended);
         }
-        sweep.passed += passed;
         sweep.cursor.clone_from(&self.next);
         Ok(self.go_on(draft, sweep))
     }
+}
+
+/// Whether the items so far leave room in the commit for the sweep's own record, which has no payload. One item always fits: it
+/// puts at most six tasks, and a commit holds nine of the largest.
+fn fits_a_step(draft: &Draft<'_>) -> bool {
+    draft.len() <= limits::SWEEP_WRITES_MAX && draft.bytes() <= limits::COMMIT_BYTES_MAX
 }
 
 /// A parent that runs again will end again and start its release anew; children must not hear of an end that is no more.
@@ -101,6 +126,17 @@ fn was_reopened(draft: &mut Draft<'_>, sweep: &Key, parent: &TaskId) -> Result<b
 }
 
 impl SweepStep {
+    /// The tasks at the other end of the edges on this page.
+    fn children(&self, draft: &Draft<'_>) -> Result<Vec<Key>, Stop> {
+        let mut children = Vec::new();
+        for item in &self.items {
+            if let Some(Record::Edge(edge)) = draft.record(&item.key)? {
+                children.push(Key::task(&item.key.namespace, &edge.child));
+            }
+        }
+        Ok(children)
+    }
+
     /// A lane is filled a few places at a time. Filling starts the sweep anew when more could be admitted.
     fn admit(&self, draft: &mut Draft<'_>, lane: &LaneKey) -> Result<Swept, Stop> {
         draft.delete(self.sweep.clone());
@@ -149,6 +185,28 @@ impl SweepStep {
         Ok(Swept::Ended)
     }
 
+    /// Links a task to the next of its parents, as many as one commit holds.
+    fn link(&self, draft: &mut Draft<'_>, sweep: &Sweep, child: &TaskId, parents: &[TaskId]) -> Result<Swept, Stop> {
+        let (now, later) = parents.split_at(parents.len().min(limits::PARENTS_A_COMMIT_MAX));
+        let waits = link_parents(draft, &Key::task(&self.sweep.namespace, child), now)?;
+        if !waits || later.is_empty() {
+            draft.delete(self.sweep.clone());
+            return Ok(Swept::Ended);
+        }
+        let work = SweepWork::Link { child: child.clone(), parents: later.to_vec() };
+        Ok(self.go_on(draft, Sweep { work, ..sweep.clone() }))
+    }
+
+    /// A bulk command is remembered with its cut-off: asked for again, it must not catch tasks that came later.
+    fn end(&self, draft: &mut Draft<'_>, sweep: Sweep) {
+        if sweep.work.is_bulk() {
+            let ended = Sweep { cursor: None, ended_at: Some(draft.now()), ..sweep };
+            draft.put(self.sweep.clone(), Record::Sweep(Arc::new(ended)));
+        } else {
+            draft.delete(self.sweep.clone());
+        }
+    }
+
     fn go_on(&self, draft: &mut Draft<'_>, sweep: Sweep) -> Swept {
         let sweep = Arc::new(sweep);
         draft.put(self.sweep.clone(), Record::Sweep(sweep.clone()));
@@ -159,7 +217,7 @@ impl SweepStep {
 fn apply(draft: &mut Draft<'_>, sweep: &Sweep, item: &SweepItem) -> Result<bool, Stop> {
     match &sweep.work {
         SweepWork::Release { parent, phase } => release(draft, parent, *phase, item),
-        SweepWork::Admit { .. } | SweepWork::Await { .. } => Ok(false),
+        SweepWork::Admit { .. } | SweepWork::Await { .. } | SweepWork::Link { .. } => Ok(false),
         SweepWork::Cancel(filter) => {
             let event = Event::CancelRequested { reason: ReasonCode::CancelRequested, note: None };
             let meant = meant(draft, item, sweep, filter)?;

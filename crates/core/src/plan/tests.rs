@@ -16,7 +16,7 @@ use crate::lease::{Token, Until};
 use crate::limits;
 use crate::mailbox::MessageFields;
 use crate::record::{Record, Revision, Versioned};
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, SweepWork};
 use crate::task::{Phase, Spec, Task};
 use crate::time::{ClockLead, Millis, Timestamp};
 use crate::transition::Start;
@@ -237,6 +237,24 @@ fn a_sweep_step_never_makes_more_than_25_writes() {
 }
 
 #[test]
+fn a_sweep_step_never_makes_a_commit_of_too_many_bytes() {
+    let mut shelf = Shelf::default();
+    let large = |id: &str| {
+        let mut large = spec(id);
+        large.envelope.payload = vec![b'x'; limits::PAYLOAD_BYTES_MAX].into();
+        large
+    };
+    shelf.enqueue("parent", |_| {});
+    for n in 0..30 {
+        shelf.enqueue_after(large(&format!("child-{n:02}")), &["parent"]);
+    }
+    shelf.finish("parent");
+    let steps = (0..30).take_while(|_| shelf.release_step("parent") != Swept::Ended).count();
+    assert_eq!(steps, 2, "three commits for seven and a half mebibytes");
+    assert!((0..30).all(|n| shelf.task(&format!("child-{n:02}")).state.phase == Phase::Queued));
+}
+
+#[test]
 fn a_stale_page_changes_nothing() {
     let mut shelf = Shelf::default();
     shelf.enqueue("parent", |_| {});
@@ -307,25 +325,54 @@ fn too_many_or_unknown_parents_are_refused() {
         idempotency: None,
     };
     let ids = |count: usize| (0..count).map(|n| TaskId::new(format!("p{n}")).unwrap()).collect::<Vec<_>>();
-    assert_eq!(shelf.run(&with(ids(9))).unwrap_err(), ReasonCode::DependencyTooMany);
+    assert_eq!(shelf.run(&with(ids(limits::PARENTS_MAX + 1))).unwrap_err(), ReasonCode::DependencyTooMany);
     assert_eq!(shelf.run(&with(ids(1))).unwrap_err(), ReasonCode::DependencyUnknown);
     assert!(shelf.records.is_empty());
+}
+
+/// R21
+#[test]
+fn more_than_eight_parents_are_waited_for_from_the_first_commit_and_linked_by_a_sweep() {
+    let mut shelf = Shelf::default();
+    let names: Vec<String> = (0..20).map(|n| format!("p{n:02}")).collect();
+    for name in &names {
+        shelf.enqueue(name, |_| {});
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let child = shelf.enqueue_after(spec("child"), &names);
+    assert_eq!((child.state.phase, child.state.waits_for.len()), (Phase::Blocked, 20));
+    // Two of the parents whose edges are still to come end in between, well and badly.
+    shelf.finish("p19");
+    let cancel = Event::CancelRequested { reason: ReasonCode::CancelRequested, note: None };
+    shelf.happen("p18", cancel).unwrap();
+    let sweep = Key::sweep(&spec("x").namespace, &Sweep::link_id(child.id()));
+    let mut steps = 0;
+    while let Some(Record::Sweep(seen)) = shelf.records.get(&sweep).map(|found| found.record.clone()) {
+        shelf.run(&SweepStep { sweep: sweep.clone(), seen, items: vec![], next: None }).unwrap();
+        steps += 1;
+    }
+    assert_eq!(steps, 2, "eight at a time");
+    let child = shelf.task("child");
+    assert_eq!((child.state.waits_for.len(), child.state.reason), (19, Some(ReasonCode::DependencyFailed)));
+    assert_eq!(shelf.records.keys().filter(|key| key.kind == RecordKind::Edge).count(), 18);
 }
 
 #[test]
 fn a_full_enqueue_fits_into_one_commit() {
     let mut shelf = Shelf::default();
-    for n in 0..8 {
+    for n in 0..9 {
         shelf.enqueue(&format!("p{n}"), |_| {});
     }
     let mut full = spec("child");
     serial(&mut full);
     full.unique = Some(Arc::new(Unique { key: UniqueKey::new("u").unwrap(), hold: UniqueHold::WhileOpen }));
-    let parents = (0..8).map(|n| TaskId::new(format!("p{n}")).unwrap()).collect();
+    full.after_group = Some(crate::id::GroupId::new("g").unwrap());
+    let parents = (0..9).map(|n| TaskId::new(format!("p{n}")).unwrap()).collect();
     let idempotency = Some(crate::id::IdempotencyKey::new("i").unwrap());
     let plan = Enqueue { spec: Arc::new(full), start: Start::Released, parents, idempotency };
     shelf.run(&plan).unwrap();
-    assert_eq!(shelf.last.as_ref().unwrap().writes().len(), 19, "eight marks, eight edges, two keys, the task");
+    let writes = shelf.last.as_ref().unwrap().writes().len();
+    assert_eq!(writes, 21, "eight marks, eight edges, two keys, two sweeps, the task");
 }
 
 /// R20
@@ -445,6 +492,61 @@ fn a_purge_takes_only_what_nobody_needs() {
     shelf.now = Some(NOON + Millis::from_days(7));
     assert_eq!(shelf.run(&purge("parent", PurgeWhen::Due)), Ok(Purged::Gone));
     assert!(!shelf.records.contains_key(&key("parent")));
+}
+
+/// R18
+#[test]
+fn an_ended_task_that_is_needed_stands_before_no_other_in_the_list() {
+    let mut shelf = Shelf::default();
+    let listed = |shelf: &Shelf| {
+        let record = &shelf.records[&key("parent")].record;
+        crate::index::Index::of(&key("parent"), record).due_at(crate::index::DueIndex::Purge).unwrap()
+    };
+    shelf.enqueue("parent", |spec| {
+        Arc::make_mut(&mut spec.policy).keep = crate::pool::Keep::For(Millis::from_secs(1));
+    });
+    shelf.enqueue_after(spec("child"), &["parent"]);
+    let cancel = Event::CancelRequested { reason: ReasonCode::CancelRequested, note: None };
+    shelf.happen("parent", cancel.clone()).unwrap();
+    assert_eq!(listed(&shelf), NOON + limits::PURGE_AGE_MIN, "not before it may go");
+    shelf.release_step("parent");
+    let purge = Purge { task: key("parent"), when: PurgeWhen::Due };
+    let mut look = listed(&shelf);
+    for day in [0, 10] {
+        look = look + Millis::from_days(day);
+        shelf.now = Some(look);
+        assert_eq!(shelf.run(&purge), Ok(Purged::Kept), "its child waits");
+        let wait = Millis::new(look.since(NOON).as_u64() / 10).max(limits::PURGE_LOOK_MIN);
+        assert_eq!(listed(&shelf), look + wait);
+    }
+    shelf.happen("child", cancel).unwrap();
+    assert_eq!(shelf.run(&purge), Ok(Purged::Kept), "nobody looks before the time that was noted");
+    shelf.now = Some(listed(&shelf));
+    assert_eq!(shelf.run(&purge), Ok(Purged::Gone));
+}
+
+/// R21
+#[test]
+fn a_bulk_command_that_was_carried_out_is_not_started_again() {
+    let mut shelf = Shelf::default();
+    let namespace = spec("x").namespace;
+    let work = SweepWork::Cancel(crate::filter::TaskFilter::all(namespace.clone()));
+    let start = |now| {
+        let sweep = Sweep::new(crate::id::SweepId::new("bulk").unwrap(), work.clone(), now);
+        StartSweep { namespace: namespace.clone(), sweep: Arc::new(sweep) }
+    };
+    shelf.enqueue("old", |_| {});
+    let seen = shelf.run(&start(NOON)).unwrap();
+    let sweep = Key::sweep(&namespace, &seen.id);
+    let items = vec![SweepItem { key: key("old"), new_id: TaskId::new("unused").unwrap() }];
+    let step = SweepStep { sweep: sweep.clone(), seen, items, next: None };
+    assert_eq!(shelf.run(&step), Ok(Swept::Ended));
+    shelf.now = Some(NOON + limits::BULK_KEPT);
+    let again = shelf.run(&start(shelf.now.unwrap())).unwrap();
+    assert_eq!((again.created_at, again.ended_at, again.changed), (NOON, Some(NOON), 1));
+    assert!(shelf.last.is_none());
+    assert_eq!(shelf.run(&Forget { record: sweep, when: PurgeWhen::Due }), Ok(true));
+    assert_eq!(shelf.run(&start(shelf.now.unwrap())).unwrap().ended_at, None);
 }
 
 /// R21

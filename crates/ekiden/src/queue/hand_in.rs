@@ -1,18 +1,15 @@
 //! Tasks are handed in: settings and wishes become the task's own policy, and one commit a task writes it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ekiden_core::claim::Claim;
-use ekiden_core::dependency;
-use ekiden_core::event::Event;
 use ekiden_core::id::{Namespace, OpId, PoolName};
 use ekiden_core::key::Key;
 use ekiden_core::limits;
 use ekiden_core::order::Rank;
-use ekiden_core::plan::{self, AddParents, Enqueue, Happen, View};
+use ekiden_core::plan::{self, Enqueue, View};
 use ekiden_core::pool::{Policy, PoolSettings, Profile};
-use ekiden_core::reason::{ReasonCode, Refusal};
+use ekiden_core::reason::ReasonCode;
 use ekiden_core::task::Spec;
 use ekiden_core::time::Timestamp;
 use ekiden_core::transition::Start;
@@ -22,7 +19,7 @@ use super::StoreQueue;
 use super::settings::Source;
 use crate::bell::Bell;
 use crate::error::{Error, Result};
-use crate::port::{Enqueued, Leased, NewTask, Queue, Settlement, Verdict, When, Wishes};
+use crate::port::{Enqueued, Leased, NewTask, Settlement, Verdict, When, Wishes};
 use crate::stand::Standing;
 
 impl StoreQueue {
@@ -50,9 +47,6 @@ impl StoreQueue {
     #[expect(clippy::manual_async_fn, reason = "the arguments of one are kept twice")]
     fn hand_in_one(&self, prepared: Prepared, now: Timestamp) -> impl Future<Output = Result<Enqueued>> + Send {
         async move {
-            if prepared.has_many_parents() {
-                return Box::pin(self.hand_in_with_parents(&prepared)).await;
-            }
             let Prepared { id, plan } = &prepared;
             if let Some(guest) = self.guest_of(plan, now) {
                 return Box::pin(self.hand_over(*id, plan, guest, now)).await;
@@ -131,10 +125,6 @@ impl StoreQueue {
                 Err(error) => Err(error),
             };
             match known.and_then(|known| self.prepare(task, &known, now)) {
-                Ok(many) if many.has_many_parents() => {
-                    later.push((at, many));
-                    answers.push(None);
-                }
                 Ok(Prepared { id, plan }) => {
                     places.push(at);
                     views.push(nothing_there(&plan));
@@ -164,12 +154,8 @@ impl StoreQueue {
         }
         later.sort_by_key(|(place, _)| *place);
         for (place, prepared) in later {
-            let answer = if prepared.has_many_parents() {
-                self.hand_in_with_parents(&prepared).await
-            } else {
-                let enqueued = self.carry_out_as(prepared.id, &prepared.plan, View::default()).await;
-                enqueued.map(|enqueued| self.handed_in(&enqueued, &[]))
-            };
+            let enqueued = self.carry_out_as(prepared.id, &prepared.plan, View::default()).await;
+            let answer = enqueued.map(|enqueued| self.handed_in(&enqueued, &[]));
             if let Some(slot) = answers.get_mut(place) {
                 *slot = Some(answer);
             }
@@ -251,70 +237,6 @@ impl StoreQueue {
             other => other.settings().policy,
         }
     }
-
-    /// More parents than one commit holds: the task is held until all are known. Should this process end on the way, the
-    /// task stays held and its caller was not told that it is there.
-    async fn hand_in_with_parents(&self, prepared: &Prepared) -> Result<Enqueued> {
-        let Prepared { id, plan } = prepared;
-        self.check_parents(plan).await?;
-        let mut first = plan.clone();
-        let more = first.parents.split_off(limits::PARENTS_A_COMMIT_MAX);
-        first.start = Start::Held;
-        let enqueued = self.carry_out_as(*id, &first, View::default()).await?;
-        let answer = self.handed_in(&enqueued, &[]);
-        if !answer.is_new {
-            return Ok(answer);
-        }
-        let task = Key::task(&plan.spec.namespace, &plan.spec.id);
-        for parents in more.chunks(limits::PARENTS_A_COMMIT_MAX) {
-            let add = AddParents { task: task.clone(), parents: parents.to_vec() };
-            match self.carry_out(&add).await {
-                Ok(_) => {}
-                // It was let go: by an earlier try of this request after its last parent, or by a person, whose word counts.
-                Err(error) if error.code() == ReasonCode::TaskNotHeld => return Ok(answer),
-                Err(error) => {
-                    self.give_up(&plan.spec.namespace, plan).await;
-                    return Err(error);
-                }
-            }
-        }
-        if plan.start == Start::Released && plan.spec.after_group.is_none() {
-            let released = self.carry_out(&Happen { task, event: Event::Released }).await?;
-            self.announce(released.task());
-        }
-        Ok(answer)
-    }
-
-    /// What the commits to come would refuse is refused before the first of them.
-    async fn check_parents(&self, plan: &Enqueue) -> Result<()> {
-        let (spec, parents) = (&plan.spec, &plan.parents);
-        let too_many = || Refusal::new(ReasonCode::DependencyTooMany).with("parents", parents.len());
-        if parents.len() > limits::PARENTS_MAX {
-            return Err(too_many().with("parents_max", limits::PARENTS_MAX).into());
-        }
-        if parents.iter().collect::<BTreeSet<_>>().len() < parents.len() {
-            return Err(too_many().with("why", "a parent is named twice").into());
-        }
-        if parents.contains(&spec.id) {
-            return Err(dependency::refuse_cycle(&[&spec.id, &spec.id]).into());
-        }
-        let keys = parents.iter().map(|parent| Key::task(&spec.namespace, parent)).collect();
-        for (parent, found) in parents.iter().zip(self.records(keys).await?) {
-            if found.is_none() {
-                return Err(Refusal::new(ReasonCode::DependencyUnknown).with("parent", parent).into());
-            }
-        }
-        Ok(())
-    }
-
-    /// A task whose parents were refused must not stay behind.
-    async fn give_up(&self, namespace: &Namespace, plan: &Enqueue) {
-        let task = crate::port::TaskRef { namespace: namespace.clone(), id: plan.spec.id.clone() };
-        let note = Some(Arc::from("its parents were refused"));
-        if let Err(error) = self.cancel(task, note).await {
-            tracing::warn!(task_id = plan.spec.id.as_str(), %error, "cannot cancel a task whose parents were refused");
-        }
-    }
 }
 
 /// The settings of a pool, and whose word they are.
@@ -324,13 +246,6 @@ type Known = (Arc<PoolSettings>, Source);
 struct Prepared {
     id: OpId,
     plan: Enqueue,
-}
-
-impl Prepared {
-    /// More than one commit holds.
-    fn has_many_parents(&self) -> bool {
-        self.plan.parents.len() > limits::PARENTS_A_COMMIT_MAX
-    }
 }
 
 /// A claim that is served together with an enqueue.

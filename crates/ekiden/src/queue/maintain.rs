@@ -21,6 +21,9 @@ use crate::port::Maintained;
 /// 256 entries of each list a round: enough to keep up, little enough not to hold up the next list.
 pub(super) const ENTRIES_A_ROUND: usize = 256;
 
+/// 8 looks for ended tasks a round, a thousand each: what a store removes in less than a second, in which other lists wait.
+const PURGE_LOOKS_A_ROUND: usize = 8;
+
 /// 64 steps of a sweep a round: some 1,500 tasks, and then other sweeps have their turn.
 const STEPS_A_ROUND: usize = 64;
 
@@ -34,7 +37,8 @@ const LOOK_AGAIN: Millis = Millis::from_secs(1);
 const AHEAD: Millis = Millis::from_secs(60);
 
 impl StoreQueue {
-    /// One round. What fails is left for the next one; the first error is the answer if there was any.
+    /// One round. What fails is left for the next one. The first error is the answer where nothing could be done; otherwise it is
+    /// in the log, and the answer says what was done and that there may be more.
     pub(super) async fn do_due(&self, namespace: &Namespace) -> Result<Maintained> {
         let mut done = Maintained::default();
         let mut failed = None;
@@ -54,7 +58,12 @@ impl StoreQueue {
             self.notifiers.with(namespace, |bell| bell.ready.ring_for(ready));
         }
         match failed {
-            Some(error) => Err(error),
+            Some(error) if ready + done.removed == 0 => Err(error),
+            Some(error) => {
+                tracing::warn!(namespace = namespace.as_str(), %error, "a part of maintenance failed");
+                done.look_at(self.now() + LOOK_AGAIN);
+                Ok(done)
+            }
             None => Ok(done),
         }
     }
@@ -74,19 +83,26 @@ impl StoreQueue {
         index: DueIndex,
         done: &mut Maintained,
     ) -> Result<Vec<DueEntry>> {
-        let now = self.now();
-        let first = DueQuery { namespace: namespace.clone(), index, until: Timestamp::MAX, limit: 1 };
-        let first = self.read(|| self.store().due(first.clone())).await?;
-        let Some(at) = first.first().map(|entry| entry.at) else { return Ok(Vec::new()) };
-        if at > now {
-            done.look_at(at);
-            return Ok(Vec::new());
-        }
-        done.look_at(now + LOOK_AGAIN);
+        let Some(now) = self.due_first(namespace, index, done).await? else { return Ok(Vec::new()) };
         let query = DueQuery { namespace: namespace.clone(), index, until: now, limit: ENTRIES_A_ROUND };
         let entries = self.read(|| self.store().due(query.clone())).await?;
         done.more |= entries.len() == ENTRIES_A_ROUND;
         Ok(entries)
+    }
+
+    /// The moment, if anything in a list is due by now. Notes when to look again.
+    async fn due_first(
+        &self,
+        namespace: &Namespace,
+        index: DueIndex,
+        done: &mut Maintained,
+    ) -> Result<Option<Timestamp>> {
+        let now = self.now();
+        let first = DueQuery { namespace: namespace.clone(), index, until: Timestamp::MAX, limit: 1 };
+        let first = self.read(|| self.store().due(first.clone())).await?;
+        let Some(at) = first.first().map(|entry| entry.at) else { return Ok(None) };
+        done.look_at(if at > now { at } else { now + LOOK_AGAIN });
+        Ok((at <= now).then_some(now))
     }
 
     /// Carries out one plan for each entry. A refusal is an answer: somebody else was faster, or it is not time.
@@ -144,35 +160,46 @@ impl StoreQueue {
         Ok(())
     }
 
+    /// Carries every sweep on that is due. Each stands for itself: one that fails is tried again in the next round.
     async fn sweep_on(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
         let mut sweeps = locked(&self.groups).take(namespace);
         sweeps.extend(self.due(namespace, DueIndex::Sweep, done).await?.into_iter().map(|entry| entry.key));
+        let mut failed = None;
         for sweep in sweeps {
-            for step in 0..STEPS_A_ROUND {
-                match self.sweep_once(&sweep).await? {
-                    Some(Swept::On(sweep)) if sweep.due_at() <= self.now() => done.more |= step + 1 == STEPS_A_ROUND,
-                    Some(Swept::Stale) => {}
-                    Some(Swept::On(_) | Swept::Ended) => {
-                        done.swept += 1;
-                        break;
-                    }
-                    None => break,
-                }
-                done.swept += 1;
+            if let Err(error) = self.carry_on(&sweep, done).await {
+                tracing::warn!(namespace = namespace.as_str(), sweep = &*sweep.name, %error, "a sweep cannot go on");
+                failed = failed.or(Some(error));
             }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The steps of one sweep, as many as a round gives it.
+    async fn carry_on(&self, sweep: &Key, done: &mut Maintained) -> Result<()> {
+        for step in 0..STEPS_A_ROUND {
+            match self.sweep_once(sweep).await? {
+                Some(Swept::On(sweep)) if sweep.due_at() <= self.now() => done.more |= step + 1 == STEPS_A_ROUND,
+                Some(Swept::Stale) => {}
+                Some(Swept::On(_) | Swept::Ended) => {
+                    done.swept += 1;
+                    break;
+                }
+                None => break,
+            }
+            done.swept += 1;
         }
         Ok(())
     }
 
-    /// One step of a sweep; `None` when there is nothing to do, or the step was refused.
+    /// One step of a sweep; `None` when it is done. Nothing is repeated here: others wait behind it. A step asks for no more than a
+    /// commit holds, so its refusal is an error, and not an answer.
     async fn sweep_once(&self, key: &Key) -> Result<Option<Swept>> {
-        let limit = limits::SWEEP_ITEMS_MAX;
-        let next = self.read(|| self.store().sweep_step(key.clone(), limit, || self.task_id())).await?;
+        let next = self.store().sweep_step(key.clone(), limits::SWEEP_ITEMS_MAX, || self.task_id()).await?;
         let Some(next) = next else { return Ok(None) };
         if let SweepWork::Await { group, then, .. } = &next.seen.work {
             locked(&self.groups).waits(&key.namespace, group.group.as_ref(), then);
         }
-        let Some((swept, told)) = self.each(vec![Told(next)]).await?.pop() else { return Ok(None) };
+        let (swept, told) = self.store().run(&Told(next), self.op_id(), self.now()).await?;
         for task in told {
             self.announce(&task);
             if task.state.phase == Phase::Cancelled && task.state.lease.is_some() {
@@ -231,10 +258,34 @@ impl StoreQueue {
         let entries = self.due(namespace, DueIndex::Forget, done).await?;
         let plans = entries.into_iter().map(|entry| Forget { record: entry.key, when: PurgeWhen::Due }).collect();
         let forgotten = self.each(plans).await?.into_iter().filter(|gone| *gone).count();
-        let entries = self.due(namespace, DueIndex::Purge, done).await?;
-        let plans = entries.into_iter().map(|entry| Purge { task: entry.key, when: PurgeWhen::Due }).collect();
-        let purged = self.each(plans).await?.into_iter().filter(|purged| *purged == Purged::Gone).count();
-        done.removed += u64::try_from(forgotten + purged).unwrap_or(u64::MAX);
+        done.removed += u64::try_from(forgotten).unwrap_or(u64::MAX);
+        self.purge(namespace, done).await
+    }
+
+    /// Removes what was kept long enough. A look at the list costs a store the same for many as for few, and behind what was
+    /// removed a moment ago it costs more, so there are few looks, each for many tasks.
+    async fn purge(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
+        if self.due_first(namespace, DueIndex::Purge, done).await?.is_none() {
+            return Ok(());
+        }
+        for _ in 0..PURGE_LOOKS_A_ROUND {
+            let (index, limit) = (DueIndex::Purge, limits::DUE_ITEMS_MAX);
+            let query = DueQuery { namespace: namespace.clone(), index, until: self.now(), limit };
+            let entries = self.read(|| self.store().due(query.clone())).await?;
+            let is_full = entries.len() == limit;
+            let before = done.removed;
+            for some in entries.chunks(ENTRIES_A_ROUND) {
+                let purge = |entry: &DueEntry| Purge { task: entry.key.clone(), when: PurgeWhen::Due };
+                let purged = self.each(some.iter().map(purge).collect()).await?;
+                let gone = purged.into_iter().filter(|purged| *purged == Purged::Gone).count();
+                done.removed += u64::try_from(gone).unwrap_or(u64::MAX);
+            }
+            done.more |= is_full;
+            // A list that lags behind the records would give the same again.
+            if !is_full || done.removed == before || !self.store().info().exact_index {
+                break;
+            }
+        }
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ekiden_core::id::{Namespace, OpId, PoolName, QuestionId, RunnerId, ScheduleId, SweepId, TaskId};
+use ekiden_core::limits;
 use ekiden_core::plan::{Plan, View};
 use ekiden_core::pool::PoolSettings;
 use ekiden_core::reason::ReasonCode;
@@ -230,7 +231,9 @@ impl StoreQueue {
             && task.state.phase != Phase::Running
             && (task.spec.lane.is_some() || self.is_limited(&task.spec.namespace, &task.spec.pool));
         let is_awaited = task.state.has_dependents || task.spec.group.is_some();
-        let work = task.state.phase.is_final() && is_awaited || task.spec.after_group.is_some();
+        // A sweep links it to the rest of so many parents.
+        let is_linked_later = task.state.waits_for.len() > limits::PARENTS_A_COMMIT_MAX;
+        let work = task.state.phase.is_final() && is_awaited || task.spec.after_group.is_some() || is_linked_later;
         if !waits && !makes_room && !work {
             return;
         }

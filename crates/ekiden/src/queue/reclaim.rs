@@ -17,7 +17,7 @@ use ekiden_core::plan::{ClearDead, DeclareDead, Happen};
 use ekiden_core::record::{Record, Revision, Versioned};
 use ekiden_core::runner::{Runner, RunnerStatus, Silence};
 use ekiden_core::time::Millis;
-use ekiden_store::{RecordQuery, TaskQuery};
+use ekiden_store::{RecordQuery, StoreExt, TaskQuery};
 use hashbrown::HashMap;
 
 use super::maintain::ENTRIES_A_ROUND;
@@ -38,15 +38,23 @@ impl StoreQueue {
         if due.is_empty() {
             return Ok(());
         }
+        let mut failed = None;
         for entry in due {
-            let found = self.records(vec![entry.key.clone()]).await?.pop().flatten();
-            let Some(Record::Runner(runner)) = found.map(|found| found.record) else { continue };
-            if !self.beats_here(&runner) {
-                self.bury(&entry.key, &runner, Silence::ByClock, done).await?;
-            }
+            failed = failed.or(self.reclaim_one(&entry.key, done).await.err());
         }
         // Whoever is silent until then is dead then, and not only when the next round happens to come.
-        self.look_ahead(namespace, DueIndex::Runner, done).await
+        self.look_ahead(namespace, DueIndex::Runner, done).await?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// A runner that is due. Each stands for itself: one that fails is looked at again in the next round.
+    async fn reclaim_one(&self, key: &Key, done: &mut Maintained) -> Result<()> {
+        let found = self.store().get_one(key.clone()).await?;
+        let Some(Record::Runner(runner)) = found.map(|found| found.record) else { return Ok(()) };
+        if self.beats_here(&runner) {
+            return Ok(());
+        }
+        self.bury(key, &runner, Silence::ByClock, done).await
     }
 
     async fn reclaim_by_watching(&self, namespace: &Namespace, done: &mut Maintained) -> Result<()> {
@@ -61,21 +69,22 @@ impl StoreQueue {
                 Some((found, runner))
             })
             .collect();
+        let mut failed = None;
         for (found, runner) in self.watch(namespace, ours) {
             let silence = self.silence(&found, &runner);
             let lasts = runner.lease.as_u64().saturating_sub(silence.as_u64());
             match runner.status {
                 RunnerStatus::Running if lasts > 0 => done.look_at(self.now() + Millis::new(lasts)),
                 RunnerStatus::Running | RunnerStatus::Stopped => {
-                    self.bury(&found.key, &runner, Silence::Watched(silence), done).await?;
+                    failed = failed.or(self.bury(&found.key, &runner, Silence::Watched(silence), done).await.err());
                 }
                 RunnerStatus::Dead { .. } if runner.due_at().is_some_and(|at| at <= self.now()) => {
-                    self.bury(&found.key, &runner, Silence::Watched(silence), done).await?;
+                    failed = failed.or(self.bury(&found.key, &runner, Silence::Watched(silence), done).await.err());
                 }
                 RunnerStatus::Dead { .. } => runner.due_at().into_iter().for_each(|at| done.look_at(at)),
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Every runner of a namespace, within the limit of what a round looks at.
@@ -137,8 +146,14 @@ impl StoreQueue {
         }
     }
 
-    /// Declares a runner dead unless it is, and takes back what it held.
+    /// Declares a runner dead unless it is, and takes back what it held. An error says which runner it was in the log.
     async fn bury(&self, key: &Key, runner: &Runner, silence: Silence, done: &mut Maintained) -> Result<()> {
+        let buried = self.bury_once(key, runner, silence, done).await;
+        buried
+            .inspect_err(|error| tracing::warn!(runner_id = runner.id.as_str(), %error, "a runner cannot be reclaimed"))
+    }
+
+    async fn bury_once(&self, key: &Key, runner: &Runner, silence: Silence, done: &mut Maintained) -> Result<()> {
         if !matches!(runner.status, RunnerStatus::Dead { .. }) {
             let plan = DeclareDead { runner: key.clone(), silence };
             if self.each(vec![plan]).await?.is_empty() {
@@ -162,7 +177,7 @@ impl StoreQueue {
     async fn take_back(&self, runner_key: &Key, runner: &RunnerId, done: &mut Maintained) -> Result<()> {
         let filter = TaskFilter::held_by(runner_key.namespace.clone(), runner.clone());
         let query = TaskQuery::oldest(filter, ENTRIES_A_ROUND);
-        let page = self.read(|| self.store().tasks(query.clone())).await?;
+        let page = self.store().tasks(query).await?;
         if page.items.is_empty() && page.cursor.is_none() {
             return self.each(vec![ClearDead { runner: runner_key.clone() }]).await.map(drop);
         }

@@ -202,7 +202,8 @@ impl StoreQueue {
     pub(super) async fn sweep(&self, namespace: &Namespace, id: &SweepId) -> Result<Option<Arc<Sweep>>> {
         let found = self.records(vec![Key::sweep(namespace, id)]).await?.pop().flatten();
         Ok(found.and_then(|found| match found.record {
-            Record::Sweep(sweep) => Some(sweep),
+            // One that was carried out is kept for callers who ask again; nothing of it is under way.
+            Record::Sweep(sweep) => Some(sweep).filter(|sweep| sweep.ended_at.is_none()),
             _ => None,
         }))
     }

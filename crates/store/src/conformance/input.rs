@@ -230,7 +230,7 @@ pub async fn parents_that_cannot_be_are_refused_and_nothing_is_written(lab: Lab)
         let parents = parents.iter().map(|parent| id(parent)).collect();
         Enqueue { parents, ..greedy(&lab, lab.spec("new")) }
     };
-    let many: Vec<String> = (0..=limits::PARENTS_A_COMMIT_MAX).map(|n| format!("p-{n}")).collect();
+    let many: Vec<String> = (0..=limits::PARENTS_MAX).map(|n| format!("p-{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     refused(&lab, ReasonCode::DependencyCycle, with(&["new"])).await;
     refused(&lab, ReasonCode::DependencyCycle, with(&["parent", "new"])).await;

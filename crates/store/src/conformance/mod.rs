@@ -172,6 +172,7 @@ macro_rules! conformance_cases {
                 a_child_that_comes_while_its_parents_end_is_drafted_is_told,
                 no_child_is_lost_when_it_races_with_its_parents_end,
                 a_held_task_may_get_more_parents,
+                a_task_with_more_parents_than_a_commit_holds_waits_for_all,
                 too_many_parents_in_one_commit_are_refused,
                 a_cycle_is_refused_with_its_path,
                 two_who_would_close_a_cycle_together_do_not_both,
@@ -357,6 +358,7 @@ macro_rules! conformance_cases {
             }
             sweeps {
                 sixty_children_are_released_in_small_commits,
+                large_payloads_are_swept_in_commits_that_hold_them,
                 repeated_and_stale_steps_do_nothing_twice,
                 steps_that_race_do_each_item_once,
                 a_cancel_sweep_cancels_what_matches_and_nothing_younger,

@@ -242,7 +242,9 @@ impl Pair {
             let mut filter = TaskFilter::all(ns());
             filter.phases = vec![*self.dice.pick(&Phase::ALL)];
             let work = [SweepWork::Cancel(filter.clone()), SweepWork::Retry(filter.clone()), SweepWork::Purge(filter)];
-            let name = ekiden_core::id::SweepId::new("bulk").expect("a valid id");
+            // One that ended is remembered under its name.
+            let name = format!("bulk-{}", self.dice.below(6));
+            let name = ekiden_core::id::SweepId::new(name).expect("a valid id");
             let sweep = Record::Sweep(Arc::new(Sweep::new(name.clone(), self.dice.pick(&work).clone(), self.now)));
             return self.put_raw(Key::sweep(&ns(), &name), sweep).await;
         }

@@ -96,6 +96,18 @@ pub async fn the_same_bulk_command_twice_is_started_once(lab: Lab) {
 }
 
 /// R21
+pub async fn a_bulk_command_cancels_and_retries_tasks_with_large_payloads(lab: Lab) {
+    for number in 0..20 {
+        lab.add(lab.large(&format!("t-{number:02}"))).await;
+    }
+    lab.pass(1);
+    carried_out(&lab, "c", Bulk::Cancel(lab.all())).await;
+    assert_eq!(lab.count(TaskState::Cancelled).await, 20);
+    carried_out(&lab, "r", Bulk::Retry(lab.all())).await;
+    assert_eq!(lab.count(TaskState::Queued).await, 20, "each has a task in its place");
+}
+
+/// R21
 pub async fn a_bulk_command_on_nothing_is_done_at_once(lab: Lab) {
     carried_out(&lab, "x", Bulk::Cancel(lab.all())).await;
 }

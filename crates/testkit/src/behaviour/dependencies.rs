@@ -86,6 +86,18 @@ pub async fn many_children_are_released_by_one_parent(lab: Lab) {
     assert_eq!(lab.count(TaskState::Queued).await, 60);
 }
 
+/// R21
+pub async fn children_with_large_payloads_are_released_by_their_parent(lab: Lab) {
+    lab.add(lab.plain("parent")).await;
+    for number in 0..20 {
+        let name = format!("child-{number:02}");
+        lab.add(NewTask { parents: vec![id("parent")], ..lab.large(&name) }).await;
+    }
+    lab.succeed(&lab.take_this("parent").await).await;
+    lab.settle_down().await;
+    assert_eq!(lab.count(TaskState::Queued).await, 20);
+}
+
 /// W8
 pub async fn a_failed_parent_blocks_for_good_if_nobody_says_otherwise(lab: Lab) {
     lab.add(lab.plain("parent")).await;

@@ -127,6 +127,12 @@ impl Lab {
         NewTask::new(self.task(name), pool("default"), TaskEnvelope::json(kind("work"), payload))
     }
 
+    /// The same with a payload of 200 KiB, of which a commit holds 15.
+    pub fn large(&self, name: &str) -> NewTask {
+        let payload = Bytes::from(format!("\"{}\"", "x".repeat(200 * 1024)));
+        NewTask { envelope: TaskEnvelope::json(kind("work"), payload), ..self.plain(name) }
+    }
+
     /// Hands one task in, whatever comes of it.
     pub async fn try_add(&self, task: NewTask) -> Result<Enqueued> {
         let mut answers = self.queue.enqueue(vec![task]).await;

@@ -47,8 +47,16 @@ impl Script {
 
     pub(crate) fn enqueue_with(&self, task: &str, change: impl FnOnce(&mut EnqueueFacts)) -> Call {
         let (op, task) = (self.op(), id(task));
-        let mut facts =
-            EnqueueFacts { op, task, unique: None, idempotency: None, lane: None, waits: false, attempts_max: LIMIT };
+        let mut facts = EnqueueFacts {
+            op,
+            task,
+            unique: None,
+            idempotency: None,
+            lane: None,
+            waits: false,
+            parents: 0,
+            attempts_max: LIMIT,
+        };
         change(&mut facts);
         Call::Enqueue(Box::new(facts))
     }

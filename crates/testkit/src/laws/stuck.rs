@@ -1,5 +1,6 @@
 //! No task is stuck: after workers and maintenance went on until nothing was left, none is still queued, scheduled, running or
 //! leased, and none is blocked by parents that would let it go. Waiting for a person (pending, needs_input) is not stuck.
+//! And nothing is due any more: what maintenance cannot do away with stands before what comes later.
 //! Cannot see anything if the run was not quiesced.
 
 use ekiden_core::id::TaskId;
@@ -16,7 +17,13 @@ pub(crate) fn check(timeline: &Timeline<'_>) -> Vec<Violation> {
     }
     let tasks = last.tasks.iter().filter(|(task, _)| !last.allowed.contains(*task));
     let stuck = tasks.filter_map(|(task, found)| Some((task, why(last, found)?)));
-    stuck.map(|(task, why)| broken(timeline, task, why)).collect()
+    let due = last.due.iter().map(|record| still_due(timeline, record));
+    stuck.map(|(task, why)| broken(timeline, task, why)).chain(due).collect()
+}
+
+fn still_due(timeline: &Timeline<'_>, record: &str) -> Violation {
+    let name = TaskId::new("maintenance").expect("a plain word is a valid id");
+    timeline.violation(Law::Stuck, &name, format!("{record} is still due"), Vec::new())
 }
 
 fn broken(timeline: &Timeline<'_>, task: &TaskId, why: &str) -> Violation {
@@ -87,6 +94,13 @@ mod tests {
             (child.waits_for, child.given_up) = (vec![id("parent")], given_up);
             script.broken([Law::Stuck]);
         }
+    }
+
+    #[test]
+    fn what_stays_due_is_reported() {
+        let mut script = Script::new();
+        script.last.due.insert("sweep s".to_owned());
+        script.broken([Law::Stuck]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use ekiden_core::id::{GroupId, QuestionId, RunnerId, SweepId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
 use ekiden_core::newer::Newer;
-use ekiden_core::plan::{Beat, Draft, Enqueued, Goodbye, Happen, Plan, Retry, Stop};
+use ekiden_core::plan::{Beat, Draft, Enqueue, Enqueued, Goodbye, Happen, Plan, Retry, Stop};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::Record;
 use ekiden_core::retry::FailureKind;
@@ -19,12 +19,13 @@ use ekiden_core::runner::{Runner, RunnerStatus};
 use ekiden_core::sweep::{Sweep, SweepWork};
 use ekiden_core::task::Question;
 use ekiden_core::time::{Millis, Timestamp};
+use ekiden_core::transition::Start;
 use ekiden_store::StoreExt;
 
 use super::maintenance::held_by;
 use super::wishes;
 use super::world::{Actor, LEASE, LIMITED, Sent, World, namespace, pool, task_key, token_of};
-use crate::facts::{Call, Note};
+use crate::facts::{Call, EnqueueFacts, Note};
 
 /// 7: steps for each task that a client hands in: claims, work, settlements, and what goes wrong.
 const STEPS_A_TASK: usize = 7;
@@ -106,7 +107,9 @@ impl Worker {
             87..89 => self.bulk_cancel().await,
             89..91 => self.reconcile().await,
             91..93 => self.die(),
-            93..99 => self.pass_time(2_000),
+            93..97 => self.pass_time(2_000),
+            97 => self.family().await,
+            98 => self.heir().await,
             _ if self.actor.entropy.chance(30) => self.pass_time(250_000),
             _ => self.pass_time(10_000),
         }
@@ -119,7 +122,7 @@ impl Worker {
 
     async fn enqueue(&mut self) {
         let (plan, facts) = wishes::task(&mut self.actor);
-        let (op, held) = (facts.op, plan.start == ekiden_core::transition::Start::Held);
+        let (op, held) = (facts.op, plan.start == Start::Held);
         let answer = self.actor.hand_in(&plan, op, &Call::Enqueue(Box::new(facts))).await;
         let Sent::Done(done) = answer else { return };
         if let Enqueued::New(task) = &done {
@@ -128,6 +131,37 @@ impl Worker {
         if held && self.actor.entropy.chance(70) {
             self.actor.quietly(&Happen { task: task_key(done.id()), event: Event::Released }).await;
         }
+    }
+
+    /// A parent with more children than one step of a sweep tells: more than its writes, or its bytes, allow.
+    async fn family(&mut self) {
+        let (parent, facts) = wishes::child(&mut self.actor, Vec::new(), Start::Held);
+        let Some(parent) = self.hand_in(parent, facts).await else { return };
+        for _ in 0..14 {
+            let (child, facts) = wishes::child(&mut self.actor, vec![parent.clone()], Start::Released);
+            self.hand_in(child, facts).await;
+        }
+        self.actor.quietly(&Happen { task: task_key(&parent), event: Event::Released }).await;
+    }
+
+    /// A child of more parents than one commit links it to.
+    async fn heir(&mut self) {
+        let mut parents = Vec::new();
+        for _ in 0..9 + self.actor.entropy.below(8) {
+            let (parent, facts) = wishes::child(&mut self.actor, Vec::new(), Start::Released);
+            parents.extend(self.hand_in(parent, facts).await);
+        }
+        let (child, facts) = wishes::child(&mut self.actor, parents, Start::Released);
+        self.hand_in(child, facts).await;
+    }
+
+    /// Hands in; the task, if it is surely there.
+    async fn hand_in(&mut self, plan: Enqueue, facts: EnqueueFacts) -> Option<TaskId> {
+        let op = facts.op;
+        let answer = self.actor.hand_in(&plan, op, &Call::Enqueue(Box::new(facts))).await;
+        let Sent::Done(Enqueued::New(task)) = answer else { return None };
+        self.actor.world.known().tasks.push(task.id().clone());
+        Some(task.id().clone())
     }
 
     /// A runner claims only if a beat was acknowledged within half a lease; a dead one starts anew.

@@ -109,6 +109,7 @@ impl Holder {
             idempotency: None,
             lane: None,
             waits: false,
+            parents: 0,
             attempts_max: spec.policy.attempts_max,
         };
         let plan = Enqueue { spec: Arc::new(spec), start: Start::Released, parents: Vec::new(), idempotency: None };

@@ -9,6 +9,7 @@ use ekiden_core::id::{RunnerId, TaskId};
 use ekiden_core::index::DueIndex;
 use ekiden_core::key::Key;
 use ekiden_core::lease::Evidence;
+use ekiden_core::limits;
 use ekiden_core::plan::{ClearDead, DeclareDead, Forget, Purge, PurgeWhen, due_event};
 use ekiden_core::runner::{RunnerStatus, Silence};
 use ekiden_store::entropy::Entropy;
@@ -18,9 +19,6 @@ use super::world::{Actor, World, namespace};
 
 /// 8: a page of due entries. Small, so that several pages are needed.
 const PAGE: usize = 8;
-
-/// 8: the items of a sweep that are read for one step; enough for one commit to empty a lane.
-const SWEEP_ITEMS: usize = 8;
 
 /// Looks after the store until the clients are done.
 pub(super) async fn run_beside(world: Arc<World>) {
@@ -112,10 +110,12 @@ pub(super) async fn held_by(world: &World, runner: &RunnerId) -> Vec<TaskId> {
 async fn sweep(upkeep: &mut Actor, key: Key) {
     let world = upkeep.world.clone();
     let seed = upkeep.entropy.next_u64();
+    // Few, so that sweeps take several pages; or as many as in a queue, of which one commit may not hold all.
+    let items = *upkeep.entropy.pick(&[8, limits::SWEEP_ITEMS_MAX]);
     let read = || {
         let mut ids = Entropy::from_seed(seed);
         let now = world.now();
-        world.store.sweep_step(key.clone(), SWEEP_ITEMS, move || ids.task_id(now))
+        world.store.sweep_step(key.clone(), items, move || ids.task_id(now))
     };
     let step = world.read(read).await.flatten();
     if let Some(step) = step {

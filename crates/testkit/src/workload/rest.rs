@@ -1,17 +1,19 @@
 //! The end of a load: everything that still can happen happens. Held tasks are released, questions answered, silent runners
 //! declared dead, and a last runner takes what is left, until nothing moves any more. Then the store is read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::event::Event;
 use ekiden_core::filter::TaskFilter;
 use ekiden_core::index::DueIndex;
+use ekiden_core::limits;
 use ekiden_core::plan::Happen;
 use ekiden_core::record::Versioned;
 use ekiden_core::task::{Phase, Task};
 use ekiden_core::time::Millis;
-use ekiden_store::{ListOrder, TaskQuery};
+use ekiden_store::{DueQuery, ListOrder, TaskQuery};
 
 use super::maintenance::page;
 use super::world::{Actor, LEASE, LIMITED, World, namespace, pool, token_of};
@@ -44,19 +46,32 @@ pub(super) async fn come_to_rest(world: &Arc<World>) -> FinalState {
             break;
         }
     }
-    observe(&actor).await
+    // The longest time for which an ended task is kept, and a little more.
+    world.clock.advance(limits::PURGE_AGE_MIN);
+    world.clock.advance(STEP);
+    upkeep(&mut actor).await;
+    FinalState { due: still_due(&actor).await, ..observe(&actor).await }
 }
 
 async fn upkeep(actor: &mut Actor) {
     for index in DueIndex::ALL {
-        // What cannot be purged yet stays in its list for a while; every other list must empty itself.
-        let pages = if index == DueIndex::Purge { 1 } else { PAGES_MAX };
-        for _ in 0..pages {
+        for _ in 0..PAGES_MAX {
             if !page(actor, index).await {
                 break;
             }
         }
     }
+}
+
+/// What maintenance could not do away with.
+async fn still_due(actor: &Actor) -> BTreeSet<String> {
+    let mut left = BTreeSet::new();
+    for index in DueIndex::ALL {
+        let query = DueQuery { namespace: namespace(), index, until: actor.world.now(), limit: 8 };
+        let due = actor.world.read(|| actor.world.store.due(query.clone())).await.unwrap_or_default();
+        left.extend(due.into_iter().map(|entry| format!("{index:?} {}", entry.key)));
+    }
+    left
 }
 
 /// Does what people do: releases and answers. Says whether anything was open.

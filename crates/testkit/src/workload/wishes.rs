@@ -22,6 +22,25 @@ use crate::facts::EnqueueFacts;
 /// The pools of the load; one is asked twice as often.
 const POOLS: [&str; 4] = ["work", "work", "mail", LIMITED.0];
 
+/// A task without wishes of its own that waits for others, and what the history keeps of it.
+pub(super) fn child(actor: &mut Actor, parents: Vec<TaskId>, start: Start) -> (Enqueue, EnqueueFacts) {
+    let (plan, facts) = task(actor);
+    let spec = Spec::clone(&plan.spec);
+    let (parents_count, attempts_max) = (parents.len(), 4);
+    let policy = Arc::new(Policy { attempts_max, ..Policy::clone(&spec.policy) });
+    let facts = EnqueueFacts {
+        unique: None,
+        idempotency: None,
+        lane: None,
+        waits: true,
+        parents: parents_count,
+        attempts_max,
+        ..facts
+    };
+    let spec = Spec { unique: None, lane: None, run_at: None, expires_at: None, policy, ..spec };
+    (Enqueue { spec: Arc::new(spec), start, parents, idempotency: None }, facts)
+}
+
 /// A task to hand in, and what the history keeps of it.
 pub(super) fn task(actor: &mut Actor) -> (Enqueue, EnqueueFacts) {
     let now = actor.world.now();
@@ -29,10 +48,11 @@ pub(super) fn task(actor: &mut Actor) -> (Enqueue, EnqueueFacts) {
     // Every third load crowds one serial lane, so that long lines form and are cancelled, admitted and reclaimed in bulk.
     let crowded = actor.world.seed.is_multiple_of(3);
     let (id, op) = (actor.entropy.task_id(now), actor.op());
+    let payload = actor.world.payload.clone();
     let entropy = &mut actor.entropy;
     let kind = Kind::new(*entropy.pick(&["a", "b"])).expect("a letter is a valid id");
     let line = *entropy.pick(&POOLS);
-    let mut spec = Spec::new(namespace(), pool(line), id, TaskEnvelope::json(kind, "{}"), policy(entropy), now);
+    let mut spec = Spec::new(namespace(), pool(line), id, TaskEnvelope::json(kind, payload), policy(entropy), now);
     spec.rank = Rank::from(*entropy.pick(&[Priority::NORMAL, Priority::NORMAL, Priority::HIGH]));
     let soon = |entropy: &mut Entropy| now + Millis::new(u64::try_from(entropy.below(8_000)).unwrap_or(0));
     spec.run_at = entropy.chance(15).then(|| soon(entropy));
@@ -55,6 +75,7 @@ pub(super) fn task(actor: &mut Actor) -> (Enqueue, EnqueueFacts) {
         idempotency: idempotency.clone(),
         lane: spec.lane.as_deref().cloned(),
         waits: start == Start::Held || !parents.is_empty(),
+        parents: parents.len(),
         attempts_max: spec.policy.attempts_max,
     };
     (Enqueue { spec: Arc::new(spec), start, parents, idempotency }, facts)

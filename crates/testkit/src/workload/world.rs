@@ -4,12 +4,14 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use ekiden_core::attempt::Outcome;
 use ekiden_core::claim::Claim;
 use ekiden_core::event::Event;
 use ekiden_core::id::{Namespace, OpId, PoolName, QuestionId, RunnerId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
+use ekiden_core::limits;
 use ekiden_core::plan::{Enqueued, Happen, Happened, Plan, Purge, Purged};
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::retry::FailureKind;
@@ -44,6 +46,8 @@ pub(super) struct World {
     pub(super) clock: Arc<ManualClock>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) seed: u64,
+    /// What every task carries.
+    pub(super) payload: Bytes,
     known: Arc<Mutex<Known>>,
     stopped: Arc<AtomicBool>,
 }
@@ -71,20 +75,29 @@ impl World {
     pub(super) fn new(store: Arc<dyn Store>, seed: u64) -> Arc<Self> {
         let clock = Arc::new(ManualClock::new(NOON));
         let recorder = Recorder::new("load", clock.clone());
-        Self::of(Scene { store, clock, recorder, seed })
+        // Every fourth load has payloads of the largest size, of which a commit holds twelve.
+        let payload = match seed % 4 {
+            3 => Bytes::from(format!("\"{}\"", "x".repeat(limits::PAYLOAD_BYTES_MAX - 2))),
+            _ => Bytes::from_static(b"{}"),
+        };
+        Self::with(Scene { store, clock, recorder, seed }, payload)
     }
 
     pub(super) fn of(scene: Scene) -> Arc<Self> {
+        Self::with(scene, Bytes::from_static(b"{}"))
+    }
+
+    fn with(scene: Scene, payload: Bytes) -> Arc<Self> {
         let Scene { store, clock, recorder, seed } = scene;
         let (known, stopped) = (Arc::default(), Arc::default());
-        Arc::new(Self { store, clock, recorder, seed, known, stopped })
+        Arc::new(Self { store, clock, recorder, seed, payload, known, stopped })
     }
 
     /// The same world, seen through another store.
     pub(super) fn beside(&self, store: Arc<dyn Store>) -> Arc<Self> {
         let (clock, recorder) = (self.clock.clone(), self.recorder.clone());
         let (known, stopped) = (self.known.clone(), self.stopped.clone());
-        Arc::new(Self { store, clock, recorder, seed: self.seed, known, stopped })
+        Arc::new(Self { store, clock, recorder, seed: self.seed, payload: self.payload.clone(), known, stopped })
     }
 
     pub(super) fn now(&self) -> Timestamp {
