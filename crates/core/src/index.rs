@@ -105,7 +105,7 @@ impl Index {
             }
             Record::Sweep(sweep) => listed(due(DueIndex::Sweep, Some(sweep.due_at()))),
             Record::Schedule(schedule) => {
-                listed(due(DueIndex::Schedule, (!schedule.paused).then_some(schedule.next_at)))
+                listed(due(DueIndex::Schedule, schedule.next_at.filter(|_| !schedule.paused)))
             }
             Record::Unique(held) | Record::Idempotency(held) => listed(due(DueIndex::Forget, held.expires_at)),
             Record::Signal(signal) => listed(due(DueIndex::Forget, Some(signal.at + limits::SIGNAL_KEPT))),

@@ -23,7 +23,7 @@ pub use enqueue::{AddParents, Enqueue, Enqueued};
 pub use maintain::{Forget, Purge, PurgeWhen, Purged, due_event};
 pub use retry::Retry;
 pub use runner::{Beat, ClearDead, DeclareDead, Goodbye};
-pub use settings::{MoveTick, RemoveSchedule, Report, SetPool, SetSchedule, StartSweep, Tick};
+pub use settings::{MoveTick, RemoveSchedule, Report, SetPool, SetSchedule, StartSweep, Tick, Ticked};
 pub use sweep::{SweepItem, SweepStep, Swept};
 pub use told::Told;
 pub use view::{Need, PageNeed, View};

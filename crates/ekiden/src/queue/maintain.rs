@@ -205,10 +205,12 @@ impl StoreQueue {
             return Ok(());
         }
         let plans: Vec<Tick> = due.into_iter().map(|entry| Tick { schedule: entry.key, lead }).collect();
-        for tasks in self.each(plans).await? {
-            // A schedule that was late may have more to make up for than one commit holds.
-            done.more |= tasks.len() == limits::TICKS_A_COMMIT_MAX;
-            for task in tasks {
+        for ticked in self.each(plans).await? {
+            done.more |= ticked.more;
+            for (at, refusal) in ticked.refused {
+                tracing::warn!(%namespace, %at, %refusal, "a tick is left out, because its task was refused");
+            }
+            for task in ticked.tasks {
                 done.ticked += 1;
                 self.announce(&task);
             }

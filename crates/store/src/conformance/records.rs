@@ -343,7 +343,7 @@ fn rich_schedule(lab: &Lab) -> Record {
         overlap: Overlap::Allow,
         paused: true,
         template: Arc::new(rich_spec(lab, "template")),
-        next_at: lab.now(),
+        next_at: Some(lab.now()),
         last: Some(id("template")),
         newer: Newer::NONE,
     }))

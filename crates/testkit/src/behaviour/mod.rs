@@ -384,6 +384,9 @@ macro_rules! behaviour_cases {
                 a_schedule_that_is_set_again_is_one_schedule,
                 schedules_are_listed_by_name,
             }
+                a_finite_schedule_makes_its_last_tick_and_rests,
+                a_task_with_the_id_of_a_tick_stops_no_schedule,
+                a_cancelled_task_that_still_runs_holds_up_the_next_tick,
             settlement {
                 a_result_is_kept_byte_for_byte,
                 success_without_a_result_has_none,
