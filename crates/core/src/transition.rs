@@ -629,8 +629,10 @@ fn leave_hold(spec: &Spec, state: &mut State, effects: &mut Effects, now: Timest
         return;
     }
     state.reason = None;
-    if spec.lane.is_some() && state.place == Place::None {
-        // It joins its lane even when it is not due yet: its turn is decided by when it came.
+    let keeps_order = spec.lane.as_ref().is_some_and(|lane| lane.hold == Hold::UntilFinal);
+    if keeps_order && state.place == Place::None {
+        // It joins its lane even when it is not due yet: its turn is decided by when it came. Where order does not matter, it
+        // joins when it is due, and holds no place before.
         state.phase = Phase::Queued;
         state.promoted = false;
         effects.join_lane = true;

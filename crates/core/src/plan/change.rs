@@ -256,7 +256,9 @@ impl Draft<'_> {
     fn join_lane(&mut self, spec: &Spec, lane: &LaneSpec) -> Result<Place, Stop> {
         let (key, found) = self.lane(&spec.namespace, &lane.key)?;
         let mut found = found.unwrap_or_else(|| Lane::empty(lane.width));
-        let place = found.join(&spec.id, lane.width);
+        // A task that was retried by hand says what the one that it repeats said long ago.
+        found.set_width(lane.width, if spec.retry_of.is_some() { Timestamp::ZERO } else { spec.created_at });
+        let place = found.join(&spec.id);
         if let Place::Waiting(number) = place {
             let member = Key::lane_member(&spec.namespace, &lane.key, number);
             self.need(std::slice::from_ref(&member))?;
@@ -286,6 +288,10 @@ impl Draft<'_> {
             for _ in 0..MEMBERS_A_COMMIT_MAX {
                 if !found.can_admit() {
                     break;
+        // The lane got wider: a commit that enqueues has no writes to spare for those who wait.
+        if found.can_admit() {
+            self.start_sweep(&spec.namespace, Sweep::admit_id(&lane.key), SweepWork::Admit { lane: lane.key.clone() })?;
+        }
                 }
                 match self.admit_next(namespace, lane, &mut found)? {
                     Next::Admitted => admitted += 1,

@@ -254,6 +254,9 @@ macro_rules! behaviour_cases {
             }
             leases {
                 a_silent_runner_loses_its_tasks_to_others,
+                a_delayed_task_holds_no_place_of_a_wide_lane,
+                a_wider_newcomer_lets_in_those_who_wait,
+                an_old_member_that_rejoins_keeps_the_width_of_younger_ones,
                 time_alone_ends_no_lease_before_its_length,
                 beats_keep_a_lease_for_as_long_as_they_come,
                 another_runners_beat_keeps_nobody_elses_lease,
