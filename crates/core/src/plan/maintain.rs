@@ -7,6 +7,7 @@ use crate::lease::Evidence;
 use crate::limits;
 use crate::plan::change::Happen;
 use crate::plan::draft::Draft;
+use crate::plan::sweep::is_counted_by_waiters;
 use crate::plan::view::PageNeed;
 use crate::plan::{Plan, Stop};
 use crate::record::Record;
@@ -112,6 +113,9 @@ impl Purge {
         let due = Index::of(&self.task, &record).due_at(DueIndex::Purge).is_some_and(|at| at <= draft.now());
         let young = draft.now().since(task.spec.created_at) < limits::PURGE_AGE_MIN;
         if !ended || young || (self.when == PurgeWhen::Due && !due) {
+            return Ok(false);
+        }
+        if is_counted_by_waiters(draft, task)? {
             return Ok(false);
         }
         if !task.state.has_dependents {

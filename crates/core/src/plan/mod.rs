@@ -4,6 +4,7 @@
 //! it and asks again; so a plan never does I/O, and a conflict is answered by drafting again from fresh records.
 
 mod change;
+mod cycle;
 mod draft;
 mod enqueue;
 mod maintain;

@@ -131,8 +131,8 @@ impl StoreQueue {
                 Err(error) => Err(error),
             };
             match known.and_then(|known| self.prepare(task, &known, now)) {
-                Ok(many) if many.has_many_parents() => {
-                    later.push((at, many));
+                Ok(apart) if apart.has_many_parents() || apart.may_close_a_circle() => {
+                    later.push((at, apart));
                     answers.push(None);
                 }
                 Ok(Prepared { id, plan }) => {
@@ -330,6 +330,11 @@ impl Prepared {
     /// More than one commit holds.
     fn has_many_parents(&self) -> bool {
         self.plan.parents.len() > limits::PARENTS_A_COMMIT_MAX
+    }
+
+    /// Whether it waits for a group and others may wait for its own. Each of these must see those before it.
+    fn may_close_a_circle(&self) -> bool {
+        self.plan.spec.group.is_some() && self.plan.spec.after_group.is_some()
     }
 }
 

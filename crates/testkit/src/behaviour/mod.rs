@@ -237,6 +237,9 @@ macro_rules! behaviour_cases {
                 a_member_that_was_retried_is_judged_by_the_task_in_its_place,
                 a_task_may_wait_for_parents_and_a_group,
                 two_tasks_may_wait_for_one_group,
+                a_failed_member_is_kept_while_a_task_waits_for_its_group,
+                a_member_that_was_retried_after_its_page_was_passed_counts_no_more,
+                tasks_that_wait_for_each_others_groups_are_refused,
             }
             lanes {
                 one_key_runs_one_at_a_time_in_order,

@@ -41,7 +41,10 @@ impl Shelf {
     }
 
     fn group_step(&mut self, then: &str, next: Option<&str>) -> Swept {
-        let sweep = Key::sweep(&spec("x").namespace, &Sweep::await_id(&TaskId::new(then).unwrap()));
+        let sweep = Key::sweep(
+            &spec("x").namespace,
+            &Sweep::await_id(&GroupId::new("g").unwrap(), &TaskId::new(then).unwrap()),
+        );
         let Some(Record::Sweep(seen)) = self.records.get(&sweep).map(|found| found.record.clone()) else {
             return Swept::Ended;
         };
