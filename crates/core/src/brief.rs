@@ -59,6 +59,7 @@ impl Brief {
             recent,
             outcomes,
             history,
+            reopened_at: None,
             newer,
         } = &task.state
         else {
@@ -158,6 +159,7 @@ impl Brief {
             recent: vec![attempt],
             outcomes: once(),
             history,
+            reopened_at: None,
             newer: Newer::NONE,
         };
         Task { spec: Arc::new(spec), state }

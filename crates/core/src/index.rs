@@ -175,10 +175,11 @@ fn stand(task: &Task) -> Stand {
 
 fn expires_at(task: &Task) -> Option<Timestamp> {
     let question = task.state.question.as_ref().and_then(|question| question.deadline);
+    let expires_at = task.state.expires_at(&task.spec);
     match task.state.phase {
         Phase::Running | Phase::Succeeded | Phase::Dead | Phase::Cancelled => None,
-        Phase::NeedsInput => question.into_iter().chain(task.spec.expires_at).min(),
-        Phase::Pending | Phase::Blocked | Phase::Queued | Phase::RetryScheduled => task.spec.expires_at,
+        Phase::NeedsInput => question.into_iter().chain(expires_at).min(),
+        Phase::Pending | Phase::Blocked | Phase::Queued | Phase::RetryScheduled => expires_at,
     }
 }
 

@@ -302,6 +302,7 @@ impl Question {
     pub fn check(&self) -> Result<(), Refusal> {
         let bytes = self.text.len() + self.choices.iter().map(|choice| choice.len()).sum::<usize>();
         check_bytes("question", bytes, limits::QUESTION_BYTES_MAX)?;
+        check_bytes("default", self.default.as_ref().map_or(0, |default| default.len()), limits::QUESTION_BYTES_MAX)?;
         if self.choices.len() > limits::QUESTION_CHOICES_MAX {
             return Err(Refusal::new(ReasonCode::NumberOutOfRange)
                 .with("field", "choices")
@@ -406,6 +407,9 @@ pub struct State {
     /// The latest changes, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryLine>,
+    /// When somebody last asked for it again after it had ended. An `expires_at` before that moment is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reopened_at: Option<Timestamp>,
     /// What only a newer version understands.
     #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
     pub newer: Newer,
@@ -440,8 +444,14 @@ impl State {
             recent: with_room(&self.recent, attempts),
             outcomes: self.outcomes,
             history: with_room(&self.history, lines),
+            reopened_at: self.reopened_at,
             newer: self.newer.clone(),
         }
+    }
+
+    /// From when on the task is not started any more. Who asks for it after that moment means it all the same.
+    pub(crate) fn expires_at(&self, spec: &Spec) -> Option<Timestamp> {
+        spec.expires_at.filter(|end| self.reopened_at.is_none_or(|reopened_at| reopened_at < *end))
     }
 
     /// The attempt that has not ended, if any.

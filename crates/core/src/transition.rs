@@ -95,6 +95,7 @@ pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) 
         recent: Vec::new(),
         outcomes: Default::default(),
         history: Vec::with_capacity(LINES_OF_A_LIFE),
+        reopened_at: None,
         newer: Newer::NONE,
     };
     let mut effects = Effects::default();
@@ -327,7 +328,7 @@ impl<'a> Moment<'a> {
         if self.task.spec.lane.is_some() && state.place != Place::Held {
             return Err(self.refuse(ReasonCode::BehindLane));
         }
-        if self.task.spec.expires_at.is_some_and(|end| end <= self.now) {
+        if state.expires_at(&self.task.spec).is_some_and(|end| end <= self.now) {
             return Err(self.refuse(ReasonCode::Expired));
         }
         Ok(Claimable::Yes)
@@ -352,6 +353,8 @@ impl<'a> Moment<'a> {
         next.state.crashes = match outcome {
             // A crash that is told late was counted when the lease was lost.
             Outcome::Crashed => state.crashes.saturating_add(u32::from(current)),
+            // Given back, which says nothing of the attempts before. Told late, the lost lease was no crash.
+            Outcome::Returned | Outcome::Interrupted => state.crashes.saturating_sub(u32::from(late)),
             _ => 0,
         };
         then(&mut next);
@@ -414,7 +417,8 @@ impl<'a> Moment<'a> {
         next.finish(Phase::Cancelled, Some(reason));
         // A running attempt keeps lease, place and count until it has truly ended; its successor must not overlap it.
         next.effects.signal = self.state().lease.is_some();
-        Ok(self.change(next, note.cloned()))
+        // Cut, as errors are: a task is cancelled however long the words are.
+        Ok(self.change(next, note.map(|note| clip(note))))
     }
 
     fn attempt_ended(&self, token: Token, stage: Stage) -> Result<Decision, Refusal> {
@@ -462,6 +466,7 @@ impl<'a> Moment<'a> {
                 next.state.finished_at = None;
                 next.state.reason = None;
                 next.state.next_run_at = self.now;
+                next.state.reopened_at = Some(self.now);
                 next.effects.reopened = true;
                 next.leave_hold();
                 Ok(self.change(next, None))
@@ -485,7 +490,7 @@ impl<'a> Moment<'a> {
                 self.change(next, None)
             }
             (Phase::Pending | Phase::Blocked | Phase::Queued | Phase::RetryScheduled | Phase::NeedsInput, _)
-                if past(self.task.spec.expires_at) =>
+                if past(state.expires_at(&self.task.spec)) =>
             {
                 let mut next = self.outline();
                 next.finish(Phase::Dead, Some(ReasonCode::Expired));
@@ -597,7 +602,7 @@ impl Outline<'_> {
             self.finish(Phase::Dead, Some(ReasonCode::AttemptsExhausted));
         } else if self.crashed_too_often() {
             self.finish(Phase::Dead, Some(ReasonCode::CrashLimit));
-        } else if self.spec.expires_at.is_some_and(|end| end <= self.now) {
+        } else if self.state.expires_at(self.spec).is_some_and(|end| end <= self.now) {
             self.finish(Phase::Dead, Some(ReasonCode::Expired));
         } else {
             self.wait_again(Spent::Yes, Millis::ZERO);

@@ -164,6 +164,7 @@ impl Draw {
             state.outcomes.set(outcome.as_str(), count);
         }
         state.history = (0..self.of(&[0, 1, 3, 20])).map(|_| self.line()).collect();
+        state.reopened_at = self.maybe(Self::time);
         state.newer = self.newer();
         state
     }
