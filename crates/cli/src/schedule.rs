@@ -184,7 +184,7 @@ impl Show for Shown {
             schedule.id.to_string(),
             self.every.clone(),
             state.to_owned(),
-            schedule.next_at.to_string(),
+            schedule.next_at.map_or_else(|| "-".to_owned(), |next_at| next_at.to_string()),
             schedule.task.task_type.to_string(),
             schedule.last.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
         ]

@@ -60,6 +60,7 @@ impl Brief {
             outcomes,
             history,
             purge_after: None,
+            reopened_at: None,
             newer,
         } = &task.state
         else {
@@ -160,6 +161,7 @@ impl Brief {
             outcomes: once(),
             history,
             purge_after: None,
+            reopened_at: None,
             newer: Newer::NONE,
         };
         Task { spec: Arc::new(spec), state }

@@ -108,7 +108,7 @@ impl Index {
                 Some(end) => due(DueIndex::Forget, Some(end + limits::BULK_KEPT)),
             }),
             Record::Schedule(schedule) => {
-                listed(due(DueIndex::Schedule, (!schedule.paused).then_some(schedule.next_at)))
+                listed(due(DueIndex::Schedule, schedule.next_at.filter(|_| !schedule.paused)))
             }
             Record::Unique(held) | Record::Idempotency(held) => listed(due(DueIndex::Forget, held.expires_at)),
             Record::Signal(signal) => listed(due(DueIndex::Forget, Some(signal.at + limits::SIGNAL_KEPT))),
@@ -178,10 +178,11 @@ fn stand(task: &Task) -> Stand {
 
 fn expires_at(task: &Task) -> Option<Timestamp> {
     let question = task.state.question.as_ref().and_then(|question| question.deadline);
+    let expires_at = task.state.expires_at(&task.spec);
     match task.state.phase {
         Phase::Running | Phase::Succeeded | Phase::Dead | Phase::Cancelled => None,
-        Phase::NeedsInput => question.into_iter().chain(task.spec.expires_at).min(),
-        Phase::Pending | Phase::Blocked | Phase::Queued | Phase::RetryScheduled => task.spec.expires_at,
+        Phase::NeedsInput => question.into_iter().chain(expires_at).min(),
+        Phase::Pending | Phase::Blocked | Phase::Queued | Phase::RetryScheduled => expires_at,
     }
 }
 

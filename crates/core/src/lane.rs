@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 pub enum Hold {
     /// Until it reaches a final phase: strict order, also across retries. Serial keys and ordering keys.
     UntilFinal,
-    /// While it is released or runs; a retry stands in line again. Concurrency per key.
+    /// While it may run or runs: a task that is not due yet has not joined, and a retry stands in line again. Concurrency per key.
     WhileRunning,
 }
 
@@ -65,7 +65,7 @@ pub enum Place {
 /// The record of a lane. Whoever changes it names the revision read, so two tasks never get one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lane {
-    /// How many places there are, by the latest member's word.
+    /// How many places there are, by the word of its youngest member. An older one that joins late, or again, does not change it.
     pub width: u32,
     /// The number of the next who has to wait.
     pub next: u64,
@@ -73,6 +73,9 @@ pub struct Lane {
     pub places: Vec<TaskId>,
     /// How many wait.
     pub waiting: u64,
+    /// When the member was created whose word the width is.
+    #[serde(default)]
+    pub width_since: Timestamp,
     /// What only a newer version understands.
     #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
     pub newer: Newer,
@@ -81,12 +84,18 @@ pub struct Lane {
 impl Lane {
     /// A lane that nobody has joined.
     pub fn empty(width: u32) -> Self {
-        Self { width, next: 0, places: Vec::new(), waiting: 0, newer: Newer::NONE }
+        Self { width, next: 0, places: Vec::new(), waiting: 0, width_since: Timestamp::ZERO, newer: Newer::NONE }
+    }
+
+    /// A member that was created at this moment asks for this width.
+    pub fn set_width(&mut self, width: u32, created_at: Timestamp) {
+        if created_at >= self.width_since {
+            (self.width, self.width_since) = (width, created_at);
+        }
     }
 
     /// A newcomer joins: gets a place if one is free and nobody waits, else a number.
-    pub fn join(&mut self, task: &TaskId, width: u32) -> Place {
-        self.width = width;
+    pub fn join(&mut self, task: &TaskId) -> Place {
         if self.waiting == 0 && self.has_room() {
             self.places.push(task.clone());
             return Place::Held;
@@ -156,13 +165,13 @@ mod tests {
     #[test]
     fn a_serial_lane_admits_one_and_numbers_the_rest_in_order() {
         let mut lane = Lane::empty(1);
-        assert_eq!(lane.join(&id("a"), 1), Place::Held);
-        assert_eq!(lane.join(&id("b"), 1), Place::Waiting(0));
-        assert_eq!(lane.join(&id("c"), 1), Place::Waiting(1));
+        assert_eq!(lane.join(&id("a")), Place::Held);
+        assert_eq!(lane.join(&id("b")), Place::Waiting(0));
+        assert_eq!(lane.join(&id("c")), Place::Waiting(1));
         assert!(!lane.can_admit());
         lane.leave(&id("a"), Place::Held);
         assert!(lane.can_admit());
-        assert_eq!(lane.join(&id("d"), 1), Place::Waiting(2), "a newcomer never overtakes those who wait");
+        assert_eq!(lane.join(&id("d")), Place::Waiting(2), "a newcomer never overtakes those who wait");
         lane.admit(&id("b"));
         lane.leave(&id("c"), Place::Waiting(1));
         lane.leave(&id("d"), Place::Waiting(2));

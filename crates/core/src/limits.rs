@@ -196,8 +196,12 @@ pub const AWAIT_LOOK_MAX: Millis = Millis::from_secs(30);
 /// 4 ticks a commit: each is a task with its keys and its lane, at most five writes.
 pub const TICKS_A_COMMIT_MAX: usize = 4;
 
-/// 1,000 missed ticks that a schedule catches up at most; the rest is counted as skipped.
+/// 1,000 missed ticks that a schedule makes up for at most, the newest; those before them are left out.
 pub const MISSED_TICKS_MAX: usize = 1_000;
+
+/// One minute: how old a tick may be that counts as seen, although it is not the first one due. Maintenance looks every second;
+/// a round that takes a minute is slow, and a longer one is an outage.
+pub const TICK_SEEN_WITHIN: Millis = Millis::from_secs(60);
 
 /// 256 MiB a log: what a person can search through; an attempt that writes more loses its oldest output.
 pub const LOG_BYTES_MAX: u64 = 256 * 1024 * 1024;

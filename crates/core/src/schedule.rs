@@ -1,10 +1,12 @@
 //! Schedules: when a task is enqueued by itself. A tick's id follows from schedule and moment, so it is its own idempotency key.
 
-use std::str::FromStr;
+mod ticks;
+
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
-use croner::Cron;
-use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use crate::hash;
@@ -14,12 +16,15 @@ use crate::newer::Newer;
 use crate::reason::{ReasonCode, Refusal};
 use crate::task::Spec;
 use crate::time::{ClockLead, Millis, Timestamp};
+use ticks::Ticks;
 
 /// When ticks come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Every {
-    /// A cron expression of five fields (six with seconds), read in a time zone.
+    /// A cron expression of five fields (six with seconds, seven with years), read in a time zone. Where a clock is set forward, times
+    /// of day that it jumps over tick once it has jumped; where it is set back, those that it shows twice tick the first time.
+    /// Expressions with a wildcard or a step in hour, minute or second tick whenever the clock shows a time that matches.
     Cron {
         /// The expression.
         expression: String,
@@ -42,9 +47,10 @@ pub enum Missed {
     /// Only the latest one is made up for.
     #[default]
     Latest,
-    /// None is made up for.
+    /// None is made up for. A tick was missed once its successor has come and it is older than a minute
+    /// ([`limits::TICK_SEEN_WITHIN`]).
     Skip,
-    /// Each is made up for, up to a limit.
+    /// Each is made up for; of more than 1,000 ([`limits::MISSED_TICKS_MAX`]) the newest.
     All,
 }
 
@@ -77,8 +83,9 @@ pub struct Schedule {
     pub paused: bool,
     /// What each tick enqueues; id and times are replaced.
     pub template: Arc<Spec>,
-    /// The next tick; the due index lists the schedule at this moment.
-    pub next_at: Timestamp,
+    /// The next tick, at which the due index lists the schedule; `None` where no tick comes any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Timestamp>,
     /// The task of the latest tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<TaskId>,
@@ -109,7 +116,9 @@ impl Schedule {
 
     /// Refuses a schedule that can never tick, or whose task no store could keep.
     pub fn check(&self, now: Timestamp) -> Result<(), Refusal> {
-        self.every.next(now)?;
+        if self.every.next(now)?.is_none() {
+            return Err(self.every.invalid("no tick comes any more"));
+        }
         self.template.check()
     }
 
@@ -130,50 +139,52 @@ impl Schedule {
         self.template.envelope.payload.len()
     }
 
-    /// The ticks to enqueue now, and the next moment to look. Pure: any process may ask, a guarded write picks one.
+    /// The ticks to enqueue now, and the next moment to look, if any. Pure: any process may ask, a guarded write picks one.
     ///
     /// A cron expression is read off the machine's clock, also where the time of the process is ahead of it.
-    pub fn due(&self, now: Timestamp, lead: ClockLead) -> Result<(Vec<Timestamp>, Timestamp), Refusal> {
+    pub fn due(&self, now: Timestamp, lead: ClockLead) -> Result<(Vec<Timestamp>, Option<Timestamp>), Refusal> {
+        let ticks = Ticks::of(&self.every)?;
+        let Some(first) = self.next_at.filter(|first| *first <= now) else { return Ok((Vec::new(), self.next_at)) };
         if lead == ClockLead::NONE || matches!(self.every, Every::Interval { .. }) {
-            return self.ticks(self.next_at, now);
+            return Ok(self.to_make(&ticks, first, now));
         }
-        let first = self.every.next(lead.was_shown(self.next_at, now) - CRON_PRECISION)?;
-        let (ticks, next) = self.ticks(first, lead.shown(now))?;
+        let Some(first) = ticks.next(lead.was_shown(first, now) - CRON_PRECISION) else {
+            return Ok((Vec::new(), None));
+        };
+        let (due, next) = self.to_make(&ticks, first, lead.shown(now));
         // The process tells ticks apart by its own time: the machine's clock shows some hours twice.
         let own = |tick| lead.when_shown(tick, now);
-        Ok((ticks.into_iter().map(own).collect(), own(next)))
+        Ok((due.into_iter().map(own).collect(), next.map(own)))
     }
 
     /// Where the machine's clock was set back: when it shows the next tick, if the record says otherwise. A cron expression whose
     /// next tick was computed before would come late by what the process slows down, or at a moment that is no tick any more.
     pub fn moved(&self, now: Timestamp, lead: ClockLead) -> Result<Option<Timestamp>, Refusal> {
-        if lead == ClockLead::NONE || self.next_at <= now || matches!(self.every, Every::Interval { .. }) {
+        if lead == ClockLead::NONE || matches!(self.every, Every::Interval { .. }) {
             return Ok(None);
         }
-        let tick = self.every.next(lead.shown(self.next_at) - CRON_PRECISION)?;
+        let Some(next_at) = self.next_at.filter(|next_at| *next_at > now) else { return Ok(None) };
+        let Some(tick) = self.every.next(lead.shown(next_at) - CRON_PRECISION)? else { return Ok(None) };
         let moved = lead.when_shown(tick, now);
-        let differs = moved.since(self.next_at).max(self.next_at.since(moved)) > CRON_PRECISION;
+        let differs = moved.since(next_at).max(next_at.since(moved)) > CRON_PRECISION;
         Ok(differs.then_some(moved))
     }
 
-    fn ticks(&self, first: Timestamp, now: Timestamp) -> Result<(Vec<Timestamp>, Timestamp), Refusal> {
-        let mut ticks = Vec::new();
-        let mut next = first;
-        while next <= now && ticks.len() < limits::MISSED_TICKS_MAX {
-            ticks.push(next);
-            next = self.every.next(next)?;
+    /// Of the ticks from `first` to `now`, those that are made, and the tick after all of them.
+    fn to_make(&self, ticks: &Ticks, first: Timestamp, now: Timestamp) -> (Vec<Timestamp>, Option<Timestamp>) {
+        if first > now {
+            return (Vec::new(), Some(first));
         }
-        if next <= now {
-            next = self.every.next(now)?;
-        }
-        let kept = match self.missed {
-            Missed::All => ticks,
-            Missed::Latest => ticks.last().copied().into_iter().collect(),
-            // A tick counts as seen when its successor has not come yet; older ones were missed.
-            Missed::Skip if ticks.len() == 1 => ticks,
+        let latest = ticks.latest(first, now);
+        let made = match self.missed {
+            _ if self.paused => Vec::new(),
+            Missed::All => ticks.newest(first, now, limits::MISSED_TICKS_MAX),
+            Missed::Latest => vec![latest],
+            // Rounds may be slower than ticks, and then each round finds several.
+            Missed::Skip if latest == first || now.since(latest) <= limits::TICK_SEEN_WITHIN => vec![latest],
             Missed::Skip => Vec::new(),
         };
-        Ok((if self.paused { Vec::new() } else { kept }, next))
+        (made, ticks.next(latest))
     }
 }
 
@@ -181,204 +192,26 @@ impl Schedule {
 const CRON_PRECISION: Millis = Millis::new(500);
 
 impl Every {
-    /// The moment of the process at which the next tick comes.
-    pub fn coming(&self, now: Timestamp, lead: ClockLead) -> Result<Timestamp, Refusal> {
+    /// The moment of the process at which the next tick comes, if one comes.
+    pub fn coming(&self, now: Timestamp, lead: ClockLead) -> Result<Option<Timestamp>, Refusal> {
         match self {
             Self::Interval { .. } => self.next(now),
-            Self::Cron { .. } => Ok(lead.when_shown(self.next(lead.shown(now))?, now)),
+            Self::Cron { .. } => Ok(self.next(lead.shown(now))?.map(|tick| lead.when_shown(tick, now))),
         }
     }
 
-    /// The first tick after `after`.
-    pub fn next(&self, after: Timestamp) -> Result<Timestamp, Refusal> {
+    /// The first tick after `after`, or `None` where no tick comes any more.
+    pub fn next(&self, after: Timestamp) -> Result<Option<Timestamp>, Refusal> {
+        Ok(Ticks::of(self)?.next(after))
+    }
+
+    fn invalid(&self, why: &str) -> Refusal {
+        let refusal = Refusal::new(ReasonCode::ScheduleInvalid).with("why", why);
         match self {
-            Self::Interval { period, anchor } => {
-                period.check("period", limits::DURATION_MAX)?;
-                let passed = after.since(*anchor).as_u64();
-                if after < *anchor {
-                    return Ok(*anchor);
-                }
-                let steps = passed / period.as_u64() + 1;
-                Ok(*anchor + Millis::new(steps.saturating_mul(period.as_u64())))
-            }
-            Self::Cron { expression, time_zone } => next_cron(expression, time_zone, after),
+            Self::Cron { expression, time_zone } => refusal
+                .with("expression", expression.chars().take(128).collect::<String>())
+                .with("time_zone", time_zone.chars().take(64).collect::<String>()),
+            Self::Interval { period, .. } => refusal.with("period", period),
         }
-    }
-}
-
-fn next_cron(expression: &str, time_zone: &str, after: Timestamp) -> Result<Timestamp, Refusal> {
-    let wrong = |why: String| {
-        Refusal::new(ReasonCode::ScheduleInvalid)
-            .with("expression", expression.chars().take(128).collect::<String>())
-            .with("time_zone", time_zone.chars().take(64).collect::<String>())
-            .with("why", why)
-    };
-    let cron = Cron::from_str(expression).map_err(|error| wrong(error.to_string()))?;
-    let zone = TimeZone::get(time_zone).map_err(|_| wrong("unknown time zone".to_owned()))?;
-    let start =
-        jiff::Timestamp::from_millisecond(after.as_millis()).map_err(|error| wrong(error.to_string()))?.to_zoned(zone);
-    let next = cron.find_next_occurrence(&start, false).map_err(|error| wrong(error.to_string()))?;
-    Ok(Timestamp::from_millis(next.timestamp().as_millisecond()))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ops::Range;
-
-    use super::*;
-    use crate::fixtures;
-
-    fn cron(expression: &str, time_zone: &str) -> Every {
-        Every::Cron { expression: expression.to_owned(), time_zone: time_zone.to_owned() }
-    }
-
-    fn at(text: &str) -> Timestamp {
-        Timestamp::parse(text).unwrap()
-    }
-
-    fn schedule(every: Every, missed: Missed, next_at: Timestamp) -> Schedule {
-        let template = Arc::clone(&fixtures::task("template").spec);
-        Schedule {
-            id: ScheduleId::new("s").unwrap(),
-            every,
-            missed,
-            overlap: Overlap::Skip,
-            paused: false,
-            template,
-            next_at,
-            last: None,
-            newer: Newer::NONE,
-        }
-    }
-
-    #[test]
-    fn cron_follows_the_time_zone_and_its_daylight_saving() {
-        let tokyo = cron("0 9 * * *", "Asia/Tokyo");
-        assert_eq!(tokyo.next(at("2026-11-16T23:59:00Z")).unwrap(), at("2026-11-17T00:00:00Z"));
-        let berlin = cron("30 2 * * *", "Europe/Berlin");
-        // 2026-03-29 02:30 does not exist in Berlin; the tick comes when the clock has jumped.
-        let skipped = berlin.next(at("2026-03-28T12:00:00Z")).unwrap();
-        assert_eq!(skipped, at("2026-03-29T01:00:00Z"));
-        assert_eq!(berlin.next(skipped).unwrap(), at("2026-03-30T00:30:00Z"));
-    }
-
-    #[test]
-    fn an_hour_that_comes_twice_ticks_once_for_a_fixed_time() {
-        let berlin = cron("30 2 * * *", "Europe/Berlin");
-        let first = berlin.next(at("2026-10-24T12:00:00Z")).unwrap();
-        assert_eq!(first, at("2026-10-25T00:30:00Z"));
-        assert_eq!(berlin.next(first).unwrap(), at("2026-10-26T01:30:00Z"));
-    }
-
-    #[test]
-    fn intervals_keep_their_anchor() {
-        let every = Every::Interval { period: Millis::from_secs(60), anchor: at("2026-01-01T00:00:30Z") };
-        assert_eq!(every.next(at("2026-01-01T00:00:00Z")).unwrap(), at("2026-01-01T00:00:30Z"));
-        assert_eq!(every.next(at("2026-01-01T00:00:30Z")).unwrap(), at("2026-01-01T00:01:30Z"));
-        assert_eq!(every.next(at("2026-01-01T09:10:11Z")).unwrap(), at("2026-01-01T09:10:30Z"));
-    }
-
-    #[test]
-    fn missed_ticks_follow_their_policy() {
-        let every = Every::Interval { period: Millis::from_secs(60), anchor: Timestamp::ZERO };
-        let now = Timestamp::from_millis(200_000);
-        let ticks =
-            |missed| schedule(every.clone(), missed, Timestamp::from_millis(60_000)).due(now, ClockLead::NONE).unwrap();
-        let minute = |n: i64| Timestamp::from_millis(n * 60_000);
-        assert_eq!(ticks(Missed::All), (vec![minute(1), minute(2), minute(3)], minute(4)));
-        assert_eq!(ticks(Missed::Latest), (vec![minute(3)], minute(4)));
-        assert_eq!(ticks(Missed::Skip), (vec![], minute(4)));
-        let punctual = schedule(every.clone(), Missed::Skip, minute(3)).due(now, ClockLead::NONE).unwrap();
-        assert_eq!(punctual, (vec![minute(3)], minute(4)));
-    }
-
-    /// A schedule whose process is ahead of its machine's clock, looked at now and then: the ticks, by that clock.
-    fn ticks_by_the_wall(
-        every: Every,
-        next_at: Timestamp,
-        back: Millis,
-        looks: std::iter::StepBy<Range<u64>>,
-    ) -> Vec<Timestamp> {
-        let (start, mut found) = (at("2026-11-17T12:00:00Z"), schedule(every, Missed::All, next_at));
-        let (mut ticks, mut names) = (Vec::new(), std::collections::BTreeSet::new());
-        for second in looks {
-            let (passed, lead) = (Millis::from_secs(second), ClockLead::new(back));
-            let lead = lead.after(passed);
-            let shown = start - back + passed;
-            let now = shown + lead.as_millis();
-            found.next_at = found.moved(now, lead).unwrap().unwrap_or(found.next_at);
-            assert_eq!(found.moved(now, lead).unwrap(), None, "what was moved stays there");
-            if found.next_at <= now {
-                let (made, next) = found.due(now, lead).unwrap();
-                assert!(next > now, "{next} is over at {now}");
-                found.next_at = next;
-                for tick in made {
-                    assert!(names.insert(found.tick_id(tick).unwrap()), "{tick} comes twice");
-                    ticks.push(shown);
-                }
-            }
-        }
-        ticks
-    }
-
-    #[test]
-    fn a_cron_expression_follows_the_clock_that_was_set_back_and_repeats_no_tick() {
-        let (day, hour) = (86_400, 3_600);
-        // It ticked at 09:00 today, and the clock goes back nine hours: not again today, and tomorrow at 09:00.
-        let daily = || cron("0 9 * * *", "UTC");
-        let ticks = ticks_by_the_wall(
-            daily(),
-            at("2026-11-18T09:00:00Z"),
-            Millis::from_secs(9 * hour),
-            (0..3 * day).step_by(60),
-        );
-        assert_eq!(ticks.len(), 2, "{ticks:?}");
-        for (tick, wanted) in ticks.iter().zip(["2026-11-18T09:00:00Z", "2026-11-19T09:00:00Z"]) {
-            assert!(tick.since(at(wanted)) <= Millis::from_secs(60) && *tick >= at(wanted), "{tick}");
-        }
-        // A whole day: the next morning comes after 21 hours by either clock.
-        let ticks =
-            ticks_by_the_wall(daily(), at("2026-11-18T09:00:00Z"), Millis::from_secs(day), (0..2 * day).step_by(60));
-        assert!(ticks[0] >= at("2026-11-17T09:00:00Z") && ticks[0] < at("2026-11-17T09:01:01Z"), "{ticks:?}");
-        assert_eq!(ticks.len(), 2);
-    }
-
-    #[test]
-    fn a_cron_expression_of_every_minute_goes_on_every_minute() {
-        for back in [2, 30, 3_599, 32_417, 86_400] {
-            let ticks = ticks_by_the_wall(
-                cron("* * * * *", "UTC"),
-                at("2026-11-17T12:01:00Z"),
-                Millis::from_secs(back),
-                (0..7_200).step_by(1),
-            );
-            assert_eq!(ticks.len(), 119, "{} after {back} s", ticks.len());
-            assert!(ticks.iter().all(|tick| tick.as_millis() % 60_000 <= 2_000), "{back}");
-        }
-    }
-
-    #[test]
-    fn an_interval_counts_the_time_of_the_process() {
-        let every = Every::Interval { period: Millis::from_secs(60), anchor: at("2026-11-17T12:00:00Z") };
-        let ticks = ticks_by_the_wall(every, at("2026-11-17T12:01:00Z"), Millis::from_days(1), (0..3_600).step_by(1));
-        assert_eq!(ticks.len(), 57 - 1, "an hour is 57 minutes for a process that slows down by a twentieth");
-    }
-
-    #[test]
-    fn a_tick_has_one_key_in_every_process() {
-        let every = Every::Interval { period: Millis::from_secs(60), anchor: Timestamp::ZERO };
-        let a = schedule(every.clone(), Missed::All, Timestamp::ZERO);
-        assert_eq!(a.tick_key(Timestamp::from_millis(60_000)).unwrap().as_str(), "tick/s@1970-01-01T00:01:00.000Z");
-    }
-
-    #[test]
-    fn garbage_is_refused_with_its_reason() {
-        for every in [cron("", "UTC"), cron("61 * * * *", "UTC"), cron("* * * * *", "Mars/Olympus")] {
-            assert_eq!(every.next(Timestamp::ZERO).unwrap_err().code, ReasonCode::ScheduleInvalid);
-        }
-        let zero = Every::Interval { period: Millis::ZERO, anchor: Timestamp::ZERO };
-        assert_eq!(zero.next(Timestamp::ZERO).unwrap_err().code, ReasonCode::DurationInvalid);
-        // A date that never comes ends with a refusal, not with a loop.
-        assert_eq!(cron("0 0 30 2 *", "UTC").next(Timestamp::ZERO).unwrap_err().code, ReasonCode::ScheduleInvalid);
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::filter::TaskFilter;
 use crate::hash;
-use crate::id::{LaneKey, SweepId, TaskId};
+use crate::id::{GroupId, LaneKey, SweepId, TaskId};
 use crate::limits;
 use crate::newer::Newer;
 use crate::task::Phase;
@@ -39,8 +39,14 @@ pub enum SweepWork {
         group: TaskFilter,
         /// The task that is released.
         then: TaskId,
-        /// How many ended without success so far.
+        /// How many on the pages that were passed ended without success.
         failed: u64,
+        /// One of these. What waits is not held for a failure that was put right meanwhile.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        witness: Option<TaskId>,
+        /// Whether every member had ended when this round through the group began.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        again: bool,
     },
     /// Links a task to those of its parents that the commit which made it had no room for.
     Link {
@@ -117,9 +123,26 @@ impl Sweep {
         now + tenth.clamp(limits::AWAIT_LOOK_MIN, limits::AWAIT_LOOK_MAX)
     }
 
-    /// The name of the sweep that waits for a group on a task's behalf.
-    pub fn await_id(then: &TaskId) -> SweepId {
-        named("await", then.as_str())
+    /// The name of the sweep that waits for a group on a task's behalf. Those of one group stand together.
+    pub fn await_id(group: &GroupId, then: &TaskId) -> SweepId {
+        let prefix = Self::await_prefix(group);
+        let readable = format!("{prefix}{then}");
+        let name = if readable.len() <= limits::ID_BYTES_MAX {
+            readable
+        } else {
+            format!("{prefix}#{:032x}", hash::wide(then.as_str().as_bytes()))
+        };
+        SweepId::new(name).expect("a prefix and a valid id are a valid id")
+    }
+
+    /// What the names of all sweeps that wait for a group begin with.
+    pub fn await_prefix(group: &GroupId) -> String {
+        format!("await/{:032x}/", hash::wide(group.as_str().as_bytes()))
+    }
+
+    /// A sweep that releases a task when its group has ended.
+    pub(crate) fn awaiting(group: TaskFilter, then: TaskId) -> SweepWork {
+        SweepWork::Await { group, then, failed: 0, witness: None, again: false }
     }
 
     /// The name of the sweep that links a task to its parents.
@@ -157,6 +180,9 @@ mod tests {
     fn names_of_long_ids_stay_valid_and_distinct() {
         let long = |end: &str| TaskId::new("x".repeat(120) + end).unwrap();
         assert_ne!(Sweep::release_id(&long("a")), Sweep::release_id(&long("b")));
+        let group = GroupId::new("g".repeat(128)).unwrap();
+        assert_ne!(Sweep::await_id(&group, &long("a")), Sweep::await_id(&group, &long("b")));
+        assert!(Sweep::await_id(&group, &long("a")).as_str().starts_with(&Sweep::await_prefix(&group)));
         assert_eq!(Sweep::release_id(&TaskId::new("t").unwrap()).as_str(), "release/t");
         assert_eq!(Sweep::admit_id(&LaneKey::new("t").unwrap()).as_str(), "admit/t");
     }

@@ -302,6 +302,7 @@ impl Question {
     pub fn check(&self) -> Result<(), Refusal> {
         let bytes = self.text.len() + self.choices.iter().map(|choice| choice.len()).sum::<usize>();
         check_bytes("question", bytes, limits::QUESTION_BYTES_MAX)?;
+        check_bytes("default", self.default.as_ref().map_or(0, |default| default.len()), limits::QUESTION_BYTES_MAX)?;
         if self.choices.len() > limits::QUESTION_CHOICES_MAX {
             return Err(Refusal::new(ReasonCode::NumberOutOfRange)
                 .with("field", "choices")
@@ -409,6 +410,9 @@ pub struct State {
     /// Not purged before this moment, although it was kept long enough: the last look found that others need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purge_after: Option<Timestamp>,
+    /// When somebody last asked for it again after it had ended. An `expires_at` before that moment is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reopened_at: Option<Timestamp>,
     /// What only a newer version understands.
     #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
     pub newer: Newer,
@@ -444,8 +448,14 @@ impl State {
             outcomes: self.outcomes,
             history: with_room(&self.history, lines),
             purge_after: self.purge_after,
+            reopened_at: self.reopened_at,
             newer: self.newer.clone(),
         }
+    }
+
+    /// From when on the task is not started any more. Who asks for it after that moment means it all the same.
+    pub(crate) fn expires_at(&self, spec: &Spec) -> Option<Timestamp> {
+        spec.expires_at.filter(|end| self.reopened_at.is_none_or(|reopened_at| reopened_at < *end))
     }
 
     /// The attempt that has not ended, if any.

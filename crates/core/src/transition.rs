@@ -96,6 +96,7 @@ pub fn birth(spec: &Spec, start: Start, waits_for: Vec<TaskId>, now: Timestamp) 
         outcomes: Default::default(),
         history: Vec::with_capacity(LINES_OF_A_LIFE),
         purge_after: None,
+        reopened_at: None,
         newer: Newer::NONE,
     };
     let mut effects = Effects::default();
@@ -328,7 +329,7 @@ impl<'a> Moment<'a> {
         if self.task.spec.lane.is_some() && state.place != Place::Held {
             return Err(self.refuse(ReasonCode::BehindLane));
         }
-        if self.task.spec.expires_at.is_some_and(|end| end <= self.now) {
+        if state.expires_at(&self.task.spec).is_some_and(|end| end <= self.now) {
             return Err(self.refuse(ReasonCode::Expired));
         }
         Ok(Claimable::Yes)
@@ -353,6 +354,8 @@ impl<'a> Moment<'a> {
         next.state.crashes = match outcome {
             // A crash that is told late was counted when the lease was lost.
             Outcome::Crashed => state.crashes.saturating_add(u32::from(current)),
+            // Given back, which says nothing of the attempts before. Told late, the lost lease was no crash.
+            Outcome::Returned | Outcome::Interrupted => state.crashes.saturating_sub(u32::from(late)),
             _ => 0,
         };
         then(&mut next);
@@ -415,7 +418,8 @@ impl<'a> Moment<'a> {
         next.finish(Phase::Cancelled, Some(reason));
         // A running attempt keeps lease, place and count until it has truly ended; its successor must not overlap it.
         next.effects.signal = self.state().lease.is_some();
-        Ok(self.change(next, note.cloned()))
+        // Cut, as errors are: a task is cancelled however long the words are.
+        Ok(self.change(next, note.map(|note| clip(note))))
     }
 
     fn attempt_ended(&self, token: Token, stage: Stage) -> Result<Decision, Refusal> {
@@ -464,6 +468,7 @@ impl<'a> Moment<'a> {
                 next.state.purge_after = None;
                 next.state.reason = None;
                 next.state.next_run_at = self.now;
+                next.state.reopened_at = Some(self.now);
                 next.effects.reopened = true;
                 next.leave_hold();
                 Ok(self.change(next, None))
@@ -487,7 +492,7 @@ impl<'a> Moment<'a> {
                 self.change(next, None)
             }
             (Phase::Pending | Phase::Blocked | Phase::Queued | Phase::RetryScheduled | Phase::NeedsInput, _)
-                if past(self.task.spec.expires_at) =>
+                if past(state.expires_at(&self.task.spec)) =>
             {
                 let mut next = self.outline();
                 next.finish(Phase::Dead, Some(ReasonCode::Expired));
@@ -599,7 +604,7 @@ impl Outline<'_> {
             self.finish(Phase::Dead, Some(ReasonCode::AttemptsExhausted));
         } else if self.crashed_too_often() {
             self.finish(Phase::Dead, Some(ReasonCode::CrashLimit));
-        } else if self.spec.expires_at.is_some_and(|end| end <= self.now) {
+        } else if self.state.expires_at(self.spec).is_some_and(|end| end <= self.now) {
             self.finish(Phase::Dead, Some(ReasonCode::Expired));
         } else {
             self.wait_again(Spent::Yes, Millis::ZERO);
@@ -631,8 +636,10 @@ fn leave_hold(spec: &Spec, state: &mut State, effects: &mut Effects, now: Timest
         return;
     }
     state.reason = None;
-    if spec.lane.is_some() && state.place == Place::None {
-        // It joins its lane even when it is not due yet: its turn is decided by when it came.
+    let keeps_order = spec.lane.as_ref().is_some_and(|lane| lane.hold == Hold::UntilFinal);
+    if keeps_order && state.place == Place::None {
+        // It joins its lane even when it is not due yet: its turn is decided by when it came. Where order does not matter, it
+        // joins when it is due, and holds no place before.
         state.phase = Phase::Queued;
         state.promoted = false;
         effects.join_lane = true;

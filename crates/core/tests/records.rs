@@ -58,7 +58,7 @@ fn records() -> Vec<Record> {
         overlap: Overlap::Skip,
         paused: false,
         template: running(|_| {}).spec,
-        next_at: NOW,
+        next_at: Some(NOW),
         last: None,
         newer: Newer::NONE,
     };

@@ -122,6 +122,27 @@ fn three_crashes_in_a_row_stop_a_poison_task_whatever_its_budget() {
     assert_eq!(alive.crashes, 0, "an attempt that ends by its holder's word proves that the task does not kill");
 }
 
+/// R7
+#[test]
+fn attempts_that_are_given_back_say_nothing_of_crashes() {
+    let crash =
+        |task: &Task| Event::LeaseLost { evidence: Evidence::ProcessDied(task.state.lease.clone().unwrap().holder) };
+    let give_back: [fn(Token) -> Event; 2] = [|token| Event::Interrupted { token }, |token| Event::Returned { token }];
+    for event in give_back {
+        let mut task = running(|spec| Arc::make_mut(&mut spec.policy).attempts_max = 100);
+        for crashes in 1..=2 {
+            task = after(&after(&task, crash(&task)), claim(Until::Heartbeat));
+            task = after(&after(&task, event(token(&task))), claim(Until::Heartbeat));
+            assert_eq!(task.state.crashes, crashes, "{event:?} is no proof that the task does not kill");
+        }
+        assert_eq!(after(&task, crash(&task)).state.reason, Some(ReasonCode::CrashLimit));
+
+        let lost = running(|_| {});
+        let queued = after(&lost, crash(&lost));
+        assert_eq!(after(&queued, event(token(&lost))).state.crashes, 0, "told late: it did not crash");
+    }
+}
+
 /// R7, X2: a process that was killed is told by its holder; it counts like a crash that somebody else noticed, once.
 #[test]
 fn a_crash_that_the_holder_tells_counts_in_a_row_and_waits_like_a_failure() {
@@ -307,9 +328,20 @@ fn an_envelope_is_data_and_survives_storage_byte_by_byte() {
     }
 }
 
+/// Crashes in a row, as the attempts tell them: given back is no end, and any other end begins a new count.
+fn crashes_in_a_row(task: &Task) -> u32 {
+    let ends = task.state.recent.iter().rev().filter_map(|attempt| attempt.outcome);
+    let told = ends.filter(|end| !matches!(end, Outcome::Returned | Outcome::Interrupted | Outcome::Cancelled));
+    told.take_while(|end| matches!(end, Outcome::Crashed | Outcome::Lost)).count().try_into().unwrap()
+}
+
 /// What must hold of every task, whatever happened to it.
-fn check(before: &Task, after: &Task) {
+fn check(before: &Task, after: &Task, reopened: u64) {
     let state = &after.state;
+    // Until a task was reopened or cancelled, and as long as no attempt was forgotten, the count is what the attempts say.
+    if reopened == 0 && state.phase != Phase::Cancelled && state.execution_no <= limits::ATTEMPTS_KEPT_MAX as u64 {
+        assert_eq!(state.crashes, crashes_in_a_row(after), "{:?}", state.recent);
+    }
     assert!(state.execution_no >= before.state.execution_no, "execution_no only rises");
     assert!(state.attempts <= after.spec.policy.attempts_max, "attempts stay within the budget");
     assert!(u64::from(state.attempts) <= state.execution_no);
@@ -342,6 +374,7 @@ proptest! {
         let all = tasks();
         let mut task = all[start % all.len()].clone();
         let mut now = LATER;
+        let mut reopened = 0;
         for (pick, passes) in picks {
             now = now + Millis::new(passes);
             let events = events(&task);
@@ -352,7 +385,10 @@ proptest! {
                     state.promoted = state.next_run_at <= now;
                 }
                 let next = Task { spec: task.spec.clone(), state };
-                check(&task, &next);
+                if change.effects.reopened {
+                    reopened = next.state.execution_no.max(1);
+                }
+                check(&task, &next, reopened);
                 task = next;
             }
         }

@@ -83,10 +83,10 @@ pub struct Schedule {
     pub paused: bool,
     /// What each tick hands in.
     pub task: Spec,
-    /// When it ticks next.
-    #[serde(with = "moment")]
-    #[cfg_attr(feature = "schema", schema(value_type = crate::schema::Moment))]
-    pub next_at: Timestamp,
+    /// When it ticks next; absent where no tick comes any more.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::optional")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::Moment>))]
+    pub next_at: Option<Timestamp>,
     /// The task of its last tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<crate::schema::Id>))]

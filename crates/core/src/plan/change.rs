@@ -16,7 +16,7 @@ use crate::reason::{ReasonCode, Refusal};
 use crate::record::{Record, Signal};
 use crate::runner::RunnerStatus;
 use crate::sweep::{Sweep, SweepWork};
-use crate::task::{Spec, Task};
+use crate::task::{Phase, Spec, Task};
 use crate::time::Timestamp;
 use crate::transition::{Change, Decision, Effects, decide};
 use crate::unique::{KeyRecord, Unique, UniqueHold};
@@ -149,11 +149,35 @@ impl Draft<'_> {
         let Some(task) = self.task(key)? else {
             return Err(Refusal::new(ReasonCode::TaskNotFound).with("task_id", &key.name).into());
         };
+        if matches!(event, Event::Released) {
+            self.check_given_up(&task)?;
+        }
         match decide(&task, event, self.now())? {
             Decision::Change(change) => Ok(Happened::Changed(self.change(key, &task, change)?)),
             Decision::AlreadyDone => Ok(Happened::AlreadyDone(task)),
             Decision::NothingToDo => Ok(Happened::NothingToDo(task)),
         }
+    }
+
+    /// A task that a parent's failure blocks is released by hand only while a failure stands: a parent that was reopened may
+    /// succeed yet. Checked with the commit, so that it is not reopened meanwhile.
+    fn check_given_up(&mut self, task: &Task) -> Result<(), Stop> {
+        let state = &task.state;
+        let given_up = state.phase == Phase::Blocked && state.reason == Some(ReasonCode::DependencyFailed);
+        if !given_up || state.waits_for.is_empty() {
+            return Ok(());
+        }
+        let parents: Vec<Key> = state.waits_for.iter().map(|parent| Key::task(&task.spec.namespace, parent)).collect();
+        self.need(&parents)?;
+        for parent in parents {
+            let phase = self.task(&parent)?.map(|parent| parent.state.phase);
+            if phase.is_none_or(|phase| phase.is_final() && phase != Phase::Succeeded) {
+                self.check(parent);
+                return Ok(());
+            }
+        }
+        let refusal = Refusal::new(ReasonCode::DependencyUnmet).with("task_id", task.id());
+        Err(refusal.with("phase", state.phase).with("unmet", state.waits_for.len()).into())
     }
 
     /// Writes a decided change of a task that is there.
@@ -256,11 +280,17 @@ impl Draft<'_> {
     fn join_lane(&mut self, spec: &Spec, lane: &LaneSpec) -> Result<Place, Stop> {
         let (key, found) = self.lane(&spec.namespace, &lane.key)?;
         let mut found = found.unwrap_or_else(|| Lane::empty(lane.width));
-        let place = found.join(&spec.id, lane.width);
+        // A task that was retried by hand says what the one that it repeats said long ago.
+        found.set_width(lane.width, if spec.retry_of.is_some() { Timestamp::ZERO } else { spec.created_at });
+        let place = found.join(&spec.id);
         if let Place::Waiting(number) = place {
             let member = Key::lane_member(&spec.namespace, &lane.key, number);
             self.need(std::slice::from_ref(&member))?;
             self.put(member, Record::LaneMember(LaneMember { task: spec.id.clone(), newer: Newer::NONE }));
+        }
+        // The lane got wider: a commit that enqueues has no writes to spare for those who wait.
+        if found.can_admit() {
+            self.start_sweep(&spec.namespace, Sweep::admit_id(&lane.key), SweepWork::Admit { lane: lane.key.clone() })?;
         }
         self.put(key, Record::Lane(Arc::new(found)));
         Ok(place)

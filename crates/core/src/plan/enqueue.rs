@@ -12,12 +12,13 @@ use crate::lane::LaneSpec;
 use crate::limits;
 use crate::newer::Newer;
 use crate::plan::change::Before;
+use crate::plan::cycle::refuse_circles;
 use crate::plan::draft::Draft;
 use crate::plan::view::{PageNeed, View};
 use crate::plan::{Plan, Stop};
 use crate::reason::{ReasonCode, Refusal};
 use crate::record::Record;
-use crate::sweep::{Sweep, SweepWork};
+use crate::sweep::Sweep;
 use crate::task::{Phase, Spec, Task};
 use crate::time::Timestamp;
 use crate::transition::{Change, Start, birth};
@@ -79,15 +80,18 @@ impl Plan for Enqueue {
         if draft.record(&key)?.is_some() {
             return Err(Refusal::new(ReasonCode::TaskExists).with("task_id", &spec.id).into());
         }
+        if spec.group.is_some() {
+            refuse_circles(draft, spec, None, &self.parents)?;
+        }
         self.take_keys(draft)?;
         self.supersede(draft)?;
         let parents = unfinished(draft, spec, &self.parents)?.all();
         let change = birth(spec, self.start, parents.clone(), draft.now());
         let mut task = draft.write_change(&key, spec, &Before::default(), change)?;
         if let Some(group) = &spec.after_group {
-            let group = TaskFilter { group: Some(group.clone()), ..TaskFilter::all(spec.namespace.clone()) };
-            let work = SweepWork::Await { group, then: spec.id.clone(), failed: 0 };
-            draft.start_sweep(&spec.namespace, Sweep::await_id(&spec.id), work)?;
+            let filter = TaskFilter { group: Some(group.clone()), ..TaskFilter::all(spec.namespace.clone()) };
+            let work = Sweep::awaiting(filter, spec.id.clone());
+            draft.start_sweep(&spec.namespace, Sweep::await_id(group, &spec.id), work)?;
         }
         let (first, later) = parents.split_at(parents.len().min(limits::PARENTS_A_COMMIT_MAX));
         if !later.is_empty() {
@@ -232,6 +236,9 @@ impl Plan for AddParents {
             return Err(too_many(known.len() + fresh.len(), limits::PARENTS_MAX).into());
         }
         refuse_cycles(draft, &task, &fresh)?;
+        if task.spec.group.is_some() || task.state.has_dependents {
+            refuse_circles(draft, &task.spec, Some(&task), &fresh)?;
+        }
         let parents = unfinished(draft, &task.spec, &fresh)?;
         let mut changed = Arc::unwrap_or_clone(task);
         changed.state.waits_for.extend(parents.all());

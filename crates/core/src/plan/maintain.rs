@@ -9,6 +9,7 @@ use crate::lease::Evidence;
 use crate::limits;
 use crate::plan::change::Happen;
 use crate::plan::draft::Draft;
+use crate::plan::sweep::is_counted_by_waiters;
 use crate::plan::view::PageNeed;
 use crate::plan::{Plan, Stop};
 use crate::record::Record;
@@ -135,6 +136,9 @@ impl Purge {
         let young = draft.now().since(task.spec.created_at) < limits::PURGE_AGE_MIN;
         if !ended || young || (self.when == PurgeWhen::Due && !due) {
             return Ok(Standing::Kept);
+        }
+        if is_counted_by_waiters(draft, task)? {
+            return Ok(false);
         }
         if !task.state.has_dependents {
             return Ok(Standing::Free);

@@ -4,6 +4,7 @@
 //! it and asks again; so a plan never does I/O, and a conflict is answered by drafting again from fresh records.
 
 mod change;
+mod cycle;
 mod draft;
 mod enqueue;
 mod maintain;
@@ -23,7 +24,7 @@ pub use enqueue::{AddParents, Enqueue, Enqueued};
 pub use maintain::{Forget, Purge, PurgeWhen, Purged, due_event};
 pub use retry::Retry;
 pub use runner::{Beat, ClearDead, DeclareDead, Goodbye};
-pub use settings::{MoveTick, RemoveSchedule, Report, SetPool, SetSchedule, StartSweep, Tick};
+pub use settings::{MoveTick, RemoveSchedule, Report, SetPool, SetSchedule, StartSweep, Tick, Ticked};
 pub use sweep::{SweepItem, SweepStep, Swept};
 pub use told::Told;
 pub use view::{Need, PageNeed, View};

@@ -106,31 +106,51 @@ pub struct Tick {
     pub lead: ClockLead,
 }
 
-impl Plan for Tick {
+/// What came of a tick.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Ticked {
     /// The tasks that were handed in.
-    type Done = Vec<Arc<Task>>;
+    pub tasks: Vec<Arc<Task>>,
+    /// Ticks whose tasks were refused, and why. They are left out: one tick must not hold up those after it.
+    pub refused: Vec<(Timestamp, Refusal)>,
+    /// Whether more is due than one commit holds.
+    pub more: bool,
+}
 
-    fn draft(&self, draft: &mut Draft<'_>) -> Result<Vec<Arc<Task>>, Stop> {
-        let Some(Record::Schedule(found)) = draft.record(&self.schedule)? else { return Ok(Vec::new()) };
-        if found.paused || found.next_at > draft.now() {
-            return Ok(Vec::new());
+impl Plan for Tick {
+    type Done = Ticked;
+
+    fn draft(&self, draft: &mut Draft<'_>) -> Result<Ticked, Stop> {
+        let mut ticked = Ticked::default();
+        let Some(Record::Schedule(found)) = draft.record(&self.schedule)? else { return Ok(ticked) };
+        if found.paused || found.next_at.is_none_or(|next_at| next_at > draft.now()) {
+            return Ok(ticked);
         }
         let (ticks, next) = found.due(draft.now(), self.lead)?;
-        let next_at = ticks.get(limits::TICKS_A_COMMIT_MAX).copied().unwrap_or(next);
+        let left = ticks.get(limits::TICKS_A_COMMIT_MAX).copied();
+        ticked.more = left.is_some();
         let mut schedule = Arc::unwrap_or_clone(found);
-        let mut tasks = Vec::new();
         for at in ticks.into_iter().take(limits::TICKS_A_COMMIT_MAX) {
             if schedule.overlap == Overlap::Skip && is_open(draft, &schedule)? {
                 continue;
             }
-            if let Enqueued::New(task) = enqueue(draft, &schedule, at)? {
-                schedule.last = Some(task.id().clone());
-                tasks.push(task);
+            let before = draft.clone();
+            match enqueue(draft, &schedule, at) {
+                Ok(Enqueued::New(task)) => {
+                    schedule.last = Some(task.id().clone());
+                    ticked.tasks.push(task);
+                }
+                Ok(Enqueued::Existing(_)) => {}
+                Err(Stop::Refused(refusal)) => {
+                    *draft = before;
+                    ticked.refused.push((at, refusal));
+                }
+                Err(need) => return Err(need),
             }
         }
-        schedule.next_at = next_at;
+        schedule.next_at = left.or(next);
         draft.put(self.schedule.clone(), Record::Schedule(Arc::new(schedule)));
-        Ok(tasks)
+        Ok(ticked)
     }
 }
 
@@ -150,7 +170,7 @@ impl Plan for MoveTick {
         if let Some(Record::Schedule(found)) = draft.record(&self.schedule)?
             && let Some(next_at) = found.moved(draft.now(), self.lead)?
         {
-            let moved = Schedule { next_at, ..Arc::unwrap_or_clone(found) };
+            let moved = Schedule { next_at: Some(next_at), ..Arc::unwrap_or_clone(found) };
             draft.put(self.schedule.clone(), Record::Schedule(Arc::new(moved)));
         }
         Ok(())
@@ -164,7 +184,8 @@ fn is_open(draft: &Draft<'_>, schedule: &Schedule) -> Result<bool, Stop> {
     for _ in 0..limits::RETRIES_FOLLOWED_MAX {
         let Some(id) = at else { return Ok(false) };
         let Some(task) = draft.task(&Key::task(namespace, &id))? else { return Ok(false) };
-        if !task.state.phase.is_final() {
+        // A cancelled attempt runs until it has ended.
+        if !task.state.phase.is_final() || task.state.lease.is_some() {
             return Ok(true);
         }
         at = task.state.retried_as.clone();

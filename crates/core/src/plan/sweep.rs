@@ -5,14 +5,15 @@ use std::sync::Arc;
 use crate::dependency::OnParentFailure;
 use crate::event::Event;
 use crate::filter::TaskFilter;
-use crate::id::{LaneKey, TaskId};
-use crate::key::Key;
+use crate::id::{GroupId, LaneKey, Namespace, TaskId};
+use crate::key::{Key, RecordKind};
 use crate::limits;
 use crate::plan::change::Happened;
 use crate::plan::draft::Draft;
 use crate::plan::enqueue::link_parents;
 use crate::plan::maintain::{Purge, PurgeWhen, Purged};
 use crate::plan::retry::Retry;
+use crate::plan::view::PageNeed;
 use crate::plan::{Plan, Stop};
 use crate::reason::ReasonCode;
 use crate::record::Record;
@@ -78,7 +79,7 @@ impl Plan for SweepStep {
         match &found.work {
             SweepWork::Link { child, parents } => return self.link(draft, &found, child, parents),
             SweepWork::Admit { lane } => return self.admit(draft, lane),
-            SweepWork::Await { then, failed, .. } => return self.await_group(draft, &found, then, *failed),
+            SweepWork::Await { then, .. } => return self.await_group(draft, &found, then),
             SweepWork::Release { parent, .. } if was_reopened(draft, &self.sweep, parent)? => {
                 draft.delete(self.sweep.clone());
                 return Ok(Swept::Ended);
@@ -149,7 +150,7 @@ impl SweepStep {
 
     /// A page of a group is left behind once all of it has ended, so each member is looked at a bounded number of times.
     /// The page with the first open member is looked at again later.
-    fn await_group(&self, draft: &mut Draft<'_>, sweep: &Sweep, then: &TaskId, failed: u64) -> Result<Swept, Stop> {
+    fn await_group(&self, draft: &mut Draft<'_>, sweep: &Sweep, then: &TaskId) -> Result<Swept, Stop> {
         let waiting = Key::task(&self.sweep.namespace, then);
         let held = draft.task(&waiting)?.filter(|task| task.state.phase == Phase::Pending);
         let Some(held) = held else {
@@ -158,7 +159,7 @@ impl SweepStep {
         };
         let keys: Vec<Key> = self.items.iter().map(|item| item.key.clone()).filter(|key| *key != waiting).collect();
         draft.need(&keys)?;
-        let mut lost = 0;
+        let mut on = Sweep { next_at: None, ..sweep.clone() };
         for key in &keys {
             let Some(member) = draft.task(key)? else { continue };
             if !member.state.phase.is_final() {
@@ -166,22 +167,55 @@ impl SweepStep {
                 if sweep.due_at() > draft.now() {
                     return Ok(Swept::On(self.seen.clone()));
                 }
-                let next_at = Some(sweep.next_look(draft.now()));
-                return Ok(self.go_on(draft, Sweep { next_at, ..sweep.clone() }));
+                let mut later = Sweep { next_at: Some(sweep.next_look(draft.now())), ..sweep.clone() };
+                if let SweepWork::Await { again, .. } = &mut later.work {
+                    *again = false;
+                }
+                return Ok(self.go_on(draft, later));
             }
-            // Who was retried has a task in its place, which is a member too and is judged by itself.
-            lost += u64::from(member.state.phase != Phase::Succeeded && member.state.retried_as.is_none());
+            if is_failed(&member)
+                && let SweepWork::Await { failed, witness, .. } = &mut on.work
+            {
+                *failed += 1;
+                witness.get_or_insert_with(|| member.id().clone());
+            }
         }
         if self.next.is_some() {
-            let mut on = Sweep { cursor: self.next.clone(), next_at: None, ..sweep.clone() };
+            on.cursor.clone_from(&self.next);
             on.passed += u64::try_from(keys.len()).unwrap_or(0);
-            if let SweepWork::Await { failed, .. } = &mut on.work {
-                *failed += lost;
-            }
             return Ok(self.go_on(draft, on));
         }
+        self.group_passed(draft, on, &waiting, held)
+    }
+
+    /// The last page was passed. Failures on pages before it may have been put right since: a round that began before all had
+    /// ended is followed by another, and the one failure that is named must still stand in the commit that acts on it.
+    fn group_passed(
+        &self,
+        draft: &mut Draft<'_>,
+        mut passed: Sweep,
+        waiting: &Key,
+        held: Arc<Task>,
+    ) -> Result<Swept, Stop> {
+        let is_one_page = passed.cursor.is_none();
+        let SweepWork::Await { failed, witness, again, .. } = &mut passed.work else { return Ok(Swept::Stale) };
+        let stands = match witness {
+            None => true,
+            Some(_) if !*again && !is_one_page => false,
+            Some(witness) => {
+                let key = Key::task(&self.sweep.namespace, witness);
+                let stands = draft.task(&key)?.is_some_and(|member| is_failed(&member));
+                draft.check(key);
+                stands
+            }
+        };
+        if !stands {
+            (*failed, *witness, *again, passed.cursor) = (0, None, true, None);
+            return Ok(self.go_on(draft, passed));
+        }
+        let failed = *failed;
         draft.delete(self.sweep.clone());
-        group_ended(draft, &waiting, held, failed + lost)?;
+        group_ended(draft, waiting, held, failed)?;
         Ok(Swept::Ended)
     }
 
@@ -233,6 +267,24 @@ fn apply(draft: &mut Draft<'_>, sweep: &Sweep, item: &SweepItem) -> Result<bool,
             if meant { purge.draft(draft).map(|purged| purged == Purged::Gone) } else { Ok(false) }
         }
     }
+}
+
+/// Whether a member ended without success. One that was retried has a task in its place, which is a member too and is judged
+/// by itself.
+fn is_failed(member: &Task) -> bool {
+    let state = &member.state;
+    state.phase.is_final() && state.phase != Phase::Succeeded && state.retried_as.is_none()
+}
+
+/// Whether an ended task counts for others that still wait for its group, so that it cannot be purged.
+pub(crate) fn is_counted_by_waiters(draft: &Draft<'_>, member: &Task) -> Result<bool, Stop> {
+    let Some(group) = member.spec.group.as_ref().filter(|_| is_failed(member)) else { return Ok(false) };
+    Ok(!draft.page(&waiting_for(&member.spec.namespace, group, 1))?.is_empty())
+}
+
+/// The sweeps that wait for a group, of which the first are read.
+pub(crate) fn waiting_for(namespace: &Namespace, group: &GroupId, limit: usize) -> PageNeed {
+    PageNeed { kind: RecordKind::Sweep, namespace: namespace.clone(), prefix: Sweep::await_prefix(group), limit }
 }
 
 /// Every member has ended: what waited is released, or follows its own word on failures.

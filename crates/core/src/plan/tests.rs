@@ -1,5 +1,9 @@
 //! Laws of the plans, on a map that stands for a store: what they read, what they write together, how many writes they make.
 
+mod by_hand;
+mod groups;
+mod lanes;
+mod schedules;
 mod settings;
 
 use std::collections::BTreeMap;

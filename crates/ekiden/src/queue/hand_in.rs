@@ -125,6 +125,10 @@ impl StoreQueue {
                 Err(error) => Err(error),
             };
             match known.and_then(|known| self.prepare(task, &known, now)) {
+                Ok(apart) if apart.may_close_a_circle() => {
+                    later.push((at, apart));
+                    answers.push(None);
+                }
                 Ok(Prepared { id, plan }) => {
                     places.push(at);
                     views.push(nothing_there(&plan));
@@ -246,6 +250,13 @@ type Known = (Arc<PoolSettings>, Source);
 struct Prepared {
     id: OpId,
     plan: Enqueue,
+}
+
+impl Prepared {
+    /// Whether it waits for a group and others may wait for its own. Each of these must see those before it.
+    fn may_close_a_circle(&self) -> bool {
+        self.plan.spec.group.is_some() && self.plan.spec.after_group.is_some()
+    }
 }
 
 /// A claim that is served together with an enqueue.

@@ -195,7 +195,10 @@ impl StoreQueue {
     /// commit holds, so its refusal is an error, and not an answer.
     async fn sweep_once(&self, key: &Key) -> Result<Option<Swept>> {
         let next = self.store().sweep_step(key.clone(), limits::SWEEP_ITEMS_MAX, || self.task_id()).await?;
-        let Some(next) = next else { return Ok(None) };
+        let Some(next) = next else {
+            locked(&self.groups).forget(key);
+            return Ok(None);
+        };
         if let SweepWork::Await { group, then, .. } = &next.seen.work {
             locked(&self.groups).waits(&key.namespace, group.group.as_ref(), then);
         }
@@ -205,6 +208,9 @@ impl StoreQueue {
             if task.state.phase == Phase::Cancelled && task.state.lease.is_some() {
                 self.notifiers.with(&key.namespace, |bell| bell.stop.ring());
             }
+        }
+        if swept == Swept::Ended {
+            locked(&self.groups).forget(key);
         }
         Ok(Some(swept))
     }
@@ -232,10 +238,12 @@ impl StoreQueue {
             return Ok(());
         }
         let plans: Vec<Tick> = due.into_iter().map(|entry| Tick { schedule: entry.key, lead }).collect();
-        for tasks in self.each(plans).await? {
-            // A schedule that was late may have more to make up for than one commit holds.
-            done.more |= tasks.len() == limits::TICKS_A_COMMIT_MAX;
-            for task in tasks {
+        for ticked in self.each(plans).await? {
+            done.more |= ticked.more;
+            for (at, refusal) in ticked.refused {
+                tracing::warn!(%namespace, %at, %refusal, "a tick is left out, because its task was refused");
+            }
+            for task in ticked.tasks {
                 done.ticked += 1;
                 self.announce(&task);
             }
@@ -296,6 +304,7 @@ const GROUPS_MAX: usize = 4_096;
 /// Which sweeps wait for which groups. Hints only: a sweep that is not known here looks when its time comes.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
+    sweeps: BTreeMap<Key, GroupId>,
     waiting: BTreeMap<(Namespace, GroupId), BTreeSet<Key>>,
     due: BTreeMap<Namespace, BTreeSet<Key>>,
 }
@@ -303,29 +312,103 @@ pub(super) struct Groups {
 impl Groups {
     fn waits(&mut self, namespace: &Namespace, group: Option<&GroupId>, then: &TaskId) {
         let Some(group) = group.cloned() else { return };
-        if self.waiting.len() < GROUPS_MAX {
-            let sweep = Key::sweep(namespace, &Sweep::await_id(then));
-            self.waiting.entry((namespace.clone(), group)).or_default().insert(sweep);
+        let sweep = Key::sweep(namespace, &Sweep::await_id(&group, then));
+        if self.sweeps.contains_key(&sweep) {
+            return;
+        }
+        if self.sweeps.len() >= GROUPS_MAX
+            && let Some(any) = self.sweeps.keys().next().cloned()
+        {
+            self.forget(&any);
+        }
+        self.waiting.entry((namespace.clone(), group.clone())).or_default().insert(sweep.clone());
+        self.sweeps.insert(sweep, group);
+    }
+
+    /// A sweep came to its end, or another one needs its room.
+    fn forget(&mut self, sweep: &Key) {
+        let Some(group) = self.sweeps.remove(sweep) else { return };
+        let remove_from = |sweeps: &mut BTreeSet<Key>| {
+            sweeps.remove(sweep);
+            sweeps.is_empty()
+        };
+        let group = (sweep.namespace.clone(), group);
+        if self.waiting.get_mut(&group).is_some_and(remove_from) {
+            self.waiting.remove(&group);
+        }
+        if self.due.get_mut(&sweep.namespace).is_some_and(remove_from) {
+            self.due.remove(&sweep.namespace);
         }
     }
 
-    /// A task ended, or one that waits for a group was handed in.
+    /// A task ended, or one that waits for a group was handed in or waits no more.
     pub(super) fn note(&mut self, task: &Task) {
         let namespace = &task.spec.namespace;
-        self.waits(namespace, task.spec.after_group.as_ref(), task.id());
+        if let Some(group) = &task.spec.after_group {
+            if task.state.phase == Phase::Pending && task.state.reason.is_none() {
+                self.waits(namespace, Some(group), task.id());
+            } else {
+                self.forget(&Key::sweep(namespace, &Sweep::await_id(group, task.id())));
+            }
+        }
         let Some(group) = &task.spec.group else { return };
         if let Some(sweeps) = self.waiting.get(&(namespace.clone(), group.clone())) {
             self.due.entry(namespace.clone()).or_default().extend(sweeps.iter().cloned());
         }
     }
 
-    /// What may be worth a look now. A sweep that goes on is known again by its next step.
+    /// What may be worth a look now.
     fn take(&mut self, namespace: &Namespace) -> Vec<Key> {
-        let Some(taken) = self.due.remove(namespace) else { return Vec::new() };
-        self.waiting.retain(|_, sweeps| {
-            sweeps.retain(|sweep| !taken.contains(sweep));
-            !sweeps.is_empty()
-        });
-        taken.into_iter().collect()
+        self.due.remove(namespace).into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ekiden_core::id::{Kind, PoolName};
+    use ekiden_core::pool::Profile;
+    use ekiden_core::task::{Spec, TaskEnvelope};
+    use ekiden_core::transition::{Start, birth};
+
+    use super::*;
+
+    fn task(name: &str, change: impl FnOnce(&mut Spec)) -> Task {
+        let envelope = TaskEnvelope::json(Kind::new("k").unwrap(), "{}");
+        let policy = Profile::Embedded.settings().policy;
+        let (namespace, pool) = (Namespace::new("default").unwrap(), PoolName::new("p").unwrap());
+        let mut spec = Spec::new(namespace, pool, TaskId::new(name).unwrap(), envelope, policy, Timestamp::ZERO);
+        change(&mut spec);
+        let state = birth(&spec, Start::Released, Vec::new(), Timestamp::ZERO).state;
+        Task { spec: spec.into(), state }
+    }
+
+    fn group(number: usize) -> Option<GroupId> {
+        Some(GroupId::new(format!("g-{number}")).unwrap())
+    }
+
+    /// R21
+    #[test]
+    fn hints_of_groups_are_forgotten_with_their_sweeps_and_never_run_out() {
+        let (mut groups, namespace) = (Groups::default(), Namespace::new("default").unwrap());
+        let waiter = |number| task(&format!("t-{number}"), |spec| spec.after_group = group(number));
+        let member = |number| task("m", |spec| spec.group = group(number));
+        for number in 0..2 * GROUPS_MAX {
+            let mut waiter = waiter(number);
+            groups.note(&waiter);
+            groups.note(&member(number));
+            assert_eq!(groups.take(&namespace).len(), 1, "the end of a member is a hint for group {number}");
+            waiter.state.phase = Phase::Succeeded;
+            groups.note(&waiter);
+        }
+        assert!(groups.sweeps.is_empty() && groups.waiting.is_empty() && groups.due.is_empty());
+        for number in 0..2 * GROUPS_MAX {
+            groups.note(&waiter(number));
+            groups.note(&member(number));
+        }
+        assert_eq!((groups.sweeps.len(), groups.waiting.len()), (GROUPS_MAX, GROUPS_MAX));
+        assert!(groups.take(&namespace).len() <= GROUPS_MAX, "those without an end are bounded");
+        groups.note(&waiter(2 * GROUPS_MAX));
+        groups.note(&member(2 * GROUPS_MAX));
+        assert_eq!(groups.take(&namespace).len(), 1, "a newcomer is known all the same");
     }
 }

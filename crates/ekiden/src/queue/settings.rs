@@ -164,7 +164,7 @@ impl StoreQueue {
             overlap: new.overlap,
             paused: new.paused,
             template: Arc::new(self.spec(new.task, &known, now)?),
-            next_at: now,
+            next_at: Some(now),
             last: None,
             newer: Newer::NONE,
         };

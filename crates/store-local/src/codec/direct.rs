@@ -152,12 +152,13 @@ fn state_entries(state: &State) -> usize {
         outcomes: _,
         history,
         purge_after,
+        reopened_at,
         newer: _,
     } = state;
     10 + count([lease.is_some(), late.is_some(), !waits_for.is_empty(), retried_as.is_some(), question.is_some()])
         + count([answer.is_some(), last_error.is_some(), reason.is_some(), result.is_some(), progress.is_some()])
         + count([started_at.is_some(), finished_at.is_some(), !recent.is_empty(), !history.is_empty()])
-        + usize::from(purge_after.is_some())
+        + count([purge_after.is_some(), reopened_at.is_some()])
 }
 
 fn count<const N: usize>(there: [bool; N]) -> usize {
@@ -197,6 +198,7 @@ fn put_state(state: &State, result: Option<&str>, into: &mut Vec<u8>) -> Version
     fields.outcomes(22, &state.outcomes);
     fields.list(23, &state.history, Fields::line);
     fields.optional_time(24, state.purge_after);
+    fields.optional_time(25, state.reopened_at);
     fields.versions
 }
 

@@ -178,7 +178,7 @@ fn schedule(lab: &Lab, name: &str, next_at: Timestamp) -> Schedule {
         overlap: Overlap::Skip,
         paused: false,
         template: Arc::new(lab.spec("template")),
-        next_at,
+        next_at: Some(next_at),
         last: None,
         newer: Newer::NONE,
     }

@@ -287,7 +287,14 @@ fn samples(lab: &Lab) -> Vec<(Key, Record)> {
         ),
         (
             Key::lane(&ns(), &lane),
-            Record::Lane(Arc::new(Lane { width: 2, next: LARGE, places, waiting: 7, newer: Newer::NONE })),
+            Record::Lane(Arc::new(Lane {
+                width: 2,
+                next: LARGE,
+                places,
+                waiting: 7,
+                width_since: lab.now(),
+                newer: Newer::NONE,
+            })),
         ),
         (Key::lane_member(&ns(), &lane, LARGE), Record::LaneMember(LaneMember { task: id("c"), newer: Newer::NONE })),
         (Key::edge(&ns(), &edge.parent, &edge.child), Record::Edge(edge)),
@@ -343,7 +350,7 @@ fn rich_schedule(lab: &Lab) -> Record {
         overlap: Overlap::Allow,
         paused: true,
         template: Arc::new(rich_spec(lab, "template")),
-        next_at: lab.now(),
+        next_at: Some(lab.now()),
         last: Some(id("template")),
         newer: Newer::NONE,
     }))

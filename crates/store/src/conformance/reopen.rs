@@ -129,7 +129,7 @@ pub fn one_of_each_kind(lab: &Lab) -> Vec<(Key, Record)> {
         overlap: Overlap::Allow,
         paused: false,
         template: Arc::new(lab.spec("template")),
-        next_at: now,
+        next_at: Some(now),
         last: None,
         newer: Newer::NONE,
     };

@@ -150,3 +150,35 @@ pub async fn where_the_pool_reopens_a_dead_task_runs_again_as_itself(lab: Lab) {
     let leased = lab.take_this("a").await;
     assert_eq!((leased.attempts, leased.lease.token.0), (1, 2), "the budget is new, the token is not");
 }
+
+/// R21, W8
+pub async fn a_child_is_not_released_while_its_reopened_parent_runs(lab: Lab) {
+    lab.set_pool("default", |settings| std::sync::Arc::make_mut(&mut settings.policy).reopen = true).await;
+    lab.add(lab.plain("parent")).await;
+    lab.add(NewTask { parents: vec![id("parent")], ..lab.plain("child") }).await;
+    lab.kill(&lab.take_this("parent").await).await;
+    lab.settle_down().await;
+    assert_eq!(lab.get("child").await.reason, Some(ReasonCode::DependencyFailed));
+    lab.queue.retry(lab.task("parent")).await.expect("a dead task can be reopened");
+    let leased = lab.take_this("parent").await;
+    assert_eq!(code(lab.queue.release(lab.task("child")).await), ReasonCode::DependencyUnmet);
+    lab.kill(&leased).await;
+    lab.queue.release(lab.task("child")).await.expect("the failure stands again");
+    lab.take_this("child").await;
+}
+
+/// R21
+pub async fn an_expired_task_that_is_retried_runs(lab: Lab) {
+    for reopen in [true, false] {
+        lab.set_pool("default", |settings| std::sync::Arc::make_mut(&mut settings.policy).reopen = reopen).await;
+        let name = format!("reopen-{reopen}");
+        lab.add(NewTask { expires_after: Some(Millis::from_secs(10)), ..lab.plain(&name) }).await;
+        lab.live_on(11).await;
+        lab.settle_down().await;
+        assert_eq!(lab.state(&name).await, TaskState::Dead);
+        let again = lab.queue.retry(lab.task(&name)).await.expect("an expired task can be retried");
+        lab.settle_down().await;
+        assert_eq!(lab.state(again.id.as_str()).await, TaskState::Queued);
+        lab.succeed(&lab.take_this(again.id.as_str()).await).await;
+    }
+}

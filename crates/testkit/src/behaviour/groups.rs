@@ -1,7 +1,7 @@
 //! Groups: a task may wait until every member of a group has ended, also those that came later.
 
-use ekiden::core::{OnParentFailure, ReasonCode};
-use ekiden::{NewTask, TaskState};
+use ekiden::core::{Keep, Millis, OnParentFailure, ReasonCode};
+use ekiden::{NewTask, TaskState, Wishes};
 
 use super::lab::{Lab, group, id};
 
@@ -141,6 +141,61 @@ pub async fn a_member_that_was_retried_is_judged_by_the_task_in_its_place(lab: L
     lab.succeed(&lab.take_this(again.id.as_str()).await).await;
     look(&lab).await;
     lab.take_this("then").await;
+}
+
+/// R18, R21
+pub async fn a_failed_member_is_kept_while_a_task_waits_for_its_group(lab: Lab) {
+    let keep = Some(Keep::For(Millis::from_secs(1)));
+    let wishes = Wishes { keep: keep.clone(), keep_dead: keep, ..Wishes::default() };
+    lab.add(NewTask { wishes, ..member(&lab, "a") }).await;
+    lab.add(member(&lab, "b")).await;
+    lab.add(after(&lab, "then")).await;
+    lab.kill(&lab.take_this("a").await).await;
+    lab.live_on(600).await;
+    lab.settle_down().await;
+    assert_eq!(lab.state("a").await, TaskState::Dead, "its failure counts");
+    lab.succeed(&lab.take_this("b").await).await;
+    look(&lab).await;
+    assert_eq!(lab.get("then").await.reason, Some(ReasonCode::DependencyFailed));
+    lab.settle_down().await;
+    lab.gone("a").await;
+}
+
+/// R21, W8
+pub async fn a_member_that_was_retried_after_its_page_was_passed_counts_no_more(lab: Lab) {
+    let members = (0..60).map(|number| member(&lab, &format!("m-{number:03}"))).collect();
+    lab.queue.enqueue(members).await;
+    lab.pass(1);
+    lab.add(after(&lab, "then")).await;
+    let mut leased = lab.given(lab.ask(60)).await;
+    let last = leased.pop().expect("there is a last member");
+    lab.kill(&leased[0]).await;
+    for one in &leased[1..] {
+        lab.succeed(one).await;
+    }
+    look(&lab).await;
+    lab.queue.retry(leased[0].lease.task.clone()).await.expect("a dead member can be retried");
+    lab.succeed(&last).await;
+    look(&lab).await;
+    assert_eq!(lab.state("then").await, TaskState::Pending, "the task in its place is waited for");
+    lab.succeed(&lab.take().await).await;
+    look(&lab).await;
+    lab.take_this("then").await;
+}
+
+/// W8
+pub async fn tasks_that_wait_for_each_others_groups_are_refused(lab: Lab) {
+    let waits = |name: &str, own: &str, other: &str| NewTask {
+        group: Some(group(own)),
+        after_group: Some(group(other)),
+        ..lab.plain(name)
+    };
+    lab.add(waits("a", "g", "h")).await;
+    assert_eq!(lab.refused(waits("b", "h", "g")).await, ReasonCode::DependencyCycle);
+    let answers = lab.queue.enqueue(vec![waits("c", "i", "j"), waits("d", "j", "i")]).await;
+    let taken: Vec<bool> = answers.iter().map(|answer| answer.is_ok()).collect();
+    assert_eq!(taken, [true, false], "the tasks of one request see each other");
+    lab.gone("d").await;
 }
 
 /// R21

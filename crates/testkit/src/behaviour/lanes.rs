@@ -136,6 +136,46 @@ pub async fn a_wide_lane_is_not_held_up_by_a_retry(lab: Lab) {
 }
 
 /// R20
+pub async fn a_delayed_task_holds_no_place_of_a_wide_lane(lab: Lab) {
+    let when = When::After(Millis::from_secs(60));
+    lab.add(NewTask { lane: at_most(1), when, ..lab.plain("later") }).await;
+    lab.add(NewTask { lane: at_most(1), ..lab.plain("now") }).await;
+    lab.succeed(&lab.take_this("now").await).await;
+    lab.nothing_to_take().await;
+    lab.live_on(60).await;
+    lab.settle_down().await;
+    lab.succeed(&lab.take_this("later").await).await;
+}
+
+/// R20
+pub async fn a_wider_newcomer_lets_in_those_who_wait(lab: Lab) {
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        lab.add(NewTask { lane: at_most(1), ..lab.plain(name) }).await;
+    }
+    lab.pass(1);
+    lab.add(NewTask { lane: at_most(9), ..lab.plain("g") }).await;
+    lab.settle_down().await;
+    assert_eq!(lab.given(lab.ask(9)).await.len(), 7);
+}
+
+/// R20
+pub async fn an_old_member_that_rejoins_keeps_the_width_of_younger_ones(lab: Lab) {
+    lab.add(NewTask { lane: at_most(1), ..lab.plain("old") }).await;
+    lab.fail(&lab.take_this("old").await).await;
+    for name in ["a", "b", "c", "d"] {
+        lab.pass_ms(1);
+        lab.add(NewTask { lane: at_most(3), ..lab.plain(name) }).await;
+    }
+    lab.live_on(60).await;
+    lab.settle_down().await;
+    let leased = lab.given(lab.ask(9)).await;
+    assert_eq!(leased.len(), 3);
+    lab.succeed(&leased[0]).await;
+    lab.settle_down().await;
+    assert_eq!(lab.given(lab.ask(9)).await.len(), 1, "three still run at once");
+}
+
+/// R20
 pub async fn a_key_holds_under_many_askers_at_once(lab: Lab) {
     for number in 0..24 {
         lab.add(NewTask { lane: at_most(3), ..lab.plain(&format!("t-{number:02}")) }).await;

@@ -102,6 +102,8 @@ macro_rules! behaviour_cases {
                 a_retry_of_a_queued_task_changes_nothing,
                 what_runs_or_waits_for_somebody_cannot_be_retried,
                 where_the_pool_reopens_a_dead_task_runs_again_as_itself,
+                a_child_is_not_released_while_its_reopened_parent_runs,
+                an_expired_task_that_is_retried_runs,
             }
             cancel {
                 a_held_task_can_be_cancelled,
@@ -237,6 +239,9 @@ macro_rules! behaviour_cases {
                 a_failed_member_cancels_where_the_task_says_so,
                 a_failed_member_does_not_matter_where_the_task_says_so,
                 a_member_that_was_retried_is_judged_by_the_task_in_its_place,
+                a_failed_member_is_kept_while_a_task_waits_for_its_group,
+                a_member_that_was_retried_after_its_page_was_passed_counts_no_more,
+                tasks_that_wait_for_each_others_groups_are_refused,
                 a_task_may_wait_for_parents_and_a_group,
                 two_tasks_may_wait_for_one_group,
             }
@@ -251,6 +256,9 @@ macro_rules! behaviour_cases {
                 a_lost_attempt_keeps_its_place,
                 a_key_runs_no_more_than_its_width_at_once,
                 a_wide_lane_is_not_held_up_by_a_retry,
+                a_delayed_task_holds_no_place_of_a_wide_lane,
+                a_wider_newcomer_lets_in_those_who_wait,
+                an_old_member_that_rejoins_keeps_the_width_of_younger_ones,
                 a_key_holds_under_many_askers_at_once,
                 a_long_line_is_served_to_its_end,
             }
@@ -378,6 +386,9 @@ macro_rules! behaviour_cases {
                 of_missed_ticks_the_latest_is_made_up_for,
                 missed_ticks_are_left_out_where_the_schedule_says_so,
                 all_missed_ticks_are_made_up_for_where_the_schedule_says_so,
+                a_finite_schedule_makes_its_last_tick_and_rests,
+                a_task_with_the_id_of_a_tick_stops_no_schedule,
+                a_cancelled_task_that_still_runs_holds_up_the_next_tick,
                 a_tick_is_left_out_while_the_one_before_is_open,
                 ticks_overlap_where_the_schedule_says_so,
                 maintainers_at_once_make_one_task_a_tick,

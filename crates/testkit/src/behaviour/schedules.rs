@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ekiden::core::{Every, Millis, Missed, Overlap, Priority, ReasonCode, Schedule, ScheduleId, Timestamp};
+use ekiden::core::{Every, Millis, Missed, Overlap, Priority, ReasonCode, Schedule, ScheduleId, Stage, Timestamp};
 use ekiden::{NewSchedule, NewTask, TaskState, When};
 
 use super::lab::{Lab, RUNNER, code};
@@ -70,10 +70,11 @@ pub async fn a_template_with_a_delay_delays_each_tick(lab: Lab) {
 pub async fn cron_is_read_in_its_time_zone(lab: Lab) {
     let every = cron("30 9 * * *", "Asia/Tokyo");
     let schedule = set(&lab, NewSchedule { every, ..lab.every("s", 60) }).await;
-    let minutes = schedule.next_at.as_millis() / 60_000;
-    assert_eq!((schedule.next_at.as_millis() % 60_000, minutes % (24 * 60)), (0, 30), "half past nine is 00:30 UTC");
-    assert!(schedule.next_at > lab.now());
-    lab.pass_until(schedule.next_at - Millis::new(1));
+    let next_at = schedule.next_at.expect("it ticks every day");
+    let minutes = next_at.as_millis() / 60_000;
+    assert_eq!((next_at.as_millis() % 60_000, minutes % (24 * 60)), (0, 30), "half past nine is 00:30 UTC");
+    assert!(next_at > lab.now());
+    lab.pass_until(next_at - Millis::new(1));
     assert_eq!(lab.settle_down().await.ticked, 0);
     lab.pass_ms(1);
     assert_eq!(lab.settle_down().await.ticked, 1);
@@ -97,10 +98,12 @@ pub async fn schedules_that_cannot_tick_are_refused(lab: Lab) {
     assert!(lab.queue.schedules(lab.namespace()).await.expect("schedules can be listed").is_empty());
 }
 
+/// Ten ticks come, and nobody looks before the last of them is two minutes old.
 async fn missed(lab: &Lab, missed: Missed) -> u64 {
     align(lab);
-    set(lab, NewSchedule { missed, overlap: Overlap::Allow, ..lab.every("s", 60) }).await;
-    lab.pass(10 * 60);
+    let hour = Every::Interval { period: Millis::from_secs(3_600), anchor: lab.now() };
+    set(lab, NewSchedule { missed, overlap: Overlap::Allow, every: hour, ..lab.every("s", 60) }).await;
+    lab.pass(10 * 3_600 + 120);
     let ticked = lab.settle_down().await.ticked;
     assert_eq!(open_tasks(lab).await, ticked);
     ticked
@@ -114,7 +117,7 @@ pub async fn of_missed_ticks_the_latest_is_made_up_for(lab: Lab) {
 /// R21
 pub async fn missed_ticks_are_left_out_where_the_schedule_says_so(lab: Lab) {
     assert_eq!(missed(&lab, Missed::Skip).await, 0);
-    lab.pass(60);
+    lab.pass(3_600);
     assert_eq!(lab.settle_down().await.ticked, 1, "a tick that is seen in time is not a missed one");
 }
 
@@ -122,6 +125,47 @@ pub async fn missed_ticks_are_left_out_where_the_schedule_says_so(lab: Lab) {
 pub async fn all_missed_ticks_are_made_up_for_where_the_schedule_says_so(lab: Lab) {
     assert_eq!(missed(&lab, Missed::All).await, 10);
     assert!(lab.maintain().await.is_idle());
+}
+
+/// R21
+pub async fn a_finite_schedule_makes_its_last_tick_and_rests(lab: Lab) {
+    lab.pass_until(Timestamp::parse("2031-05-01T08:59:00Z").expect("a moment"));
+    let every = cron("0 0 9,10 1 5 * 2031", "UTC");
+    set(&lab, NewSchedule { every, overlap: Overlap::Allow, ..lab.every("s", 60) }).await;
+    for (seconds, ticked) in [(60, 1), (3_600, 1), (86_400, 0)] {
+        lab.pass(seconds);
+        assert_eq!(lab.settle_down().await.ticked, ticked, "after {seconds} s");
+    }
+    let listed = lab.queue.schedules(lab.namespace()).await.expect("schedules can be listed");
+    assert_eq!(listed.first().map(|schedule| schedule.next_at), Some(None));
+}
+
+/// R21
+pub async fn a_task_with_the_id_of_a_tick_stops_no_schedule(lab: Lab) {
+    align(&lab);
+    let schedule = set(&lab, NewSchedule { overlap: Overlap::Allow, ..lab.every("s", 60) }).await;
+    let tick = schedule.tick_id(lab.now() + Millis::from_secs(60)).expect("a tick has an id");
+    lab.add(lab.plain(tick.as_str())).await;
+    for open in 1..=3 {
+        lab.pass(60);
+        lab.settle_down().await;
+        assert_eq!(open_tasks(&lab).await, open);
+    }
+}
+
+/// R21
+pub async fn a_cancelled_task_that_still_runs_holds_up_the_next_tick(lab: Lab) {
+    align(&lab);
+    set(&lab, lab.every("s", 60)).await;
+    lab.pass(60);
+    lab.settle_down().await;
+    let leased = lab.take().await;
+    lab.cancel(leased.lease.task.id.as_str()).await;
+    lab.live_on(60).await;
+    assert_eq!(lab.settle_down().await.ticked, 0);
+    lab.stopped(&leased, Stage::Verified).await;
+    lab.live_on(60).await;
+    assert_eq!(lab.settle_down().await.ticked, 1);
 }
 
 /// R21

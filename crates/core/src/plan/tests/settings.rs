@@ -11,7 +11,7 @@ use crate::task::Progress;
 
 const MINUTE: Millis = Millis::from_secs(60);
 
-fn schedule(change: impl FnOnce(&mut Schedule)) -> Schedule {
+pub(super) fn schedule(change: impl FnOnce(&mut Schedule)) -> Schedule {
     let mut schedule = Schedule {
         id: ScheduleId::new("s").unwrap(),
         every: Every::Interval { period: MINUTE, anchor: Timestamp::ZERO },
@@ -19,7 +19,7 @@ fn schedule(change: impl FnOnce(&mut Schedule)) -> Schedule {
         overlap: Overlap::Skip,
         paused: false,
         template: Arc::new(spec("template")),
-        next_at: Timestamp::ZERO,
+        next_at: None,
         last: None,
         newer: Newer::NONE,
     };
@@ -33,15 +33,18 @@ impl Shelf {
     }
 
     /// The ids of the tasks that a tick at this moment hands in.
-    fn tick(&mut self, at: Timestamp) -> Vec<String> {
+    pub(super) fn tick(&mut self, at: Timestamp) -> Vec<String> {
         self.now = Some(at);
         let schedule = Key::schedule(&spec("x").namespace, &ScheduleId::new("s").unwrap());
-        let tasks = self.run(&Tick { schedule, lead: self.lead }).unwrap();
+        let tasks = self.run(&Tick { schedule, lead: self.lead }).unwrap().tasks;
         tasks.iter().map(|task| task.id().to_string()).collect()
     }
 
     fn group_step(&mut self, then: &str, next: Option<&str>) -> Swept {
-        let sweep = Key::sweep(&spec("x").namespace, &Sweep::await_id(&TaskId::new(then).unwrap()));
+        let sweep = Key::sweep(
+            &spec("x").namespace,
+            &Sweep::await_id(&GroupId::new("g").unwrap(), &TaskId::new(then).unwrap()),
+        );
         let Some(Record::Sweep(seen)) = self.records.get(&sweep).map(|found| found.record.clone()) else {
             return Swept::Ended;
         };
@@ -72,7 +75,7 @@ impl Shelf {
 fn a_tick_hands_in_one_task_and_names_the_next_moment_in_one_commit() {
     let mut shelf = Shelf::default();
     let set = shelf.set(schedule(|_| {}));
-    assert_eq!(set.next_at, NOON + MINUTE, "the first tick is the next multiple of the period");
+    assert_eq!(set.next_at, Some(NOON + MINUTE), "the first tick is the next multiple of the period");
     assert!(shelf.tick(NOON).is_empty(), "its time has not come");
     let name = format!("tick/s@{}", NOON + MINUTE);
     assert_eq!(shelf.tick(NOON + MINUTE), std::slice::from_ref(&name));
@@ -117,13 +120,13 @@ fn a_schedule_that_is_set_again_keeps_its_next_tick_unless_its_times_change_or_i
     let mut shelf = Shelf::default();
     shelf.set(schedule(|_| {}));
     shelf.now = Some(NOON + Millis::from_secs(90));
-    assert_eq!(shelf.set(schedule(|_| {})).next_at, NOON + MINUTE, "the tick that is due is not lost");
+    assert_eq!(shelf.set(schedule(|_| {})).next_at, Some(NOON + MINUTE), "the tick that is due is not lost");
     let hourly = Every::Interval { period: Millis::from_secs(3_600), anchor: Timestamp::ZERO };
-    assert_eq!(shelf.set(schedule(|schedule| schedule.every = hourly)).next_at, NOON + Millis::from_secs(3_600));
+    assert_eq!(shelf.set(schedule(|schedule| schedule.every = hourly)).next_at, Some(NOON + Millis::from_secs(3_600)));
     shelf.set(schedule(|schedule| schedule.paused = true));
     assert!(shelf.tick(NOON + Millis::from_secs(600)).is_empty());
     let resumed = shelf.set(schedule(|_| {}));
-    assert_eq!(resumed.next_at, NOON + Millis::from_secs(660), "what it slept through is not made up for");
+    assert_eq!(resumed.next_at, Some(NOON + Millis::from_secs(660)), "what it slept through is not made up for");
 }
 
 #[test]

@@ -165,6 +165,7 @@ impl Draw {
         }
         state.history = (0..self.of(&[0, 1, 3, 20])).map(|_| self.line()).collect();
         state.purge_after = self.maybe(Self::time);
+        state.reopened_at = self.maybe(Self::time);
         state.newer = self.newer();
         state
     }

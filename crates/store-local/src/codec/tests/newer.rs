@@ -59,7 +59,7 @@ fn said_of_others() -> Vec<(Key, Record)> {
         overlap: Overlap::Allow,
         paused: false,
         template: said_of_task().spec.clone(),
-        next_at: NOON + Millis::from_secs(60),
+        next_at: Some(NOON + Millis::from_secs(60)),
         last: None,
         newer: said("schedule"),
     };
