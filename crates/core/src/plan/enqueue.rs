@@ -18,7 +18,7 @@ use crate::plan::view::{PageNeed, View};
 use crate::plan::{Plan, Stop};
 use crate::reason::{ReasonCode, Refusal};
 use crate::record::Record;
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, SweepWork};
 use crate::task::{Phase, Spec, Task};
 use crate::time::Timestamp;
 use crate::transition::{Change, Start, birth};

@@ -137,14 +137,14 @@ impl Purge {
         if !ended || young || (self.when == PurgeWhen::Due && !due) {
             return Ok(Standing::Kept);
         }
+        let since_end = draft.now().since(task.state.finished_at.unwrap_or(draft.now()));
+        let later = Standing::Needed(Millis::new(since_end.as_u64() / 10).max(limits::PURGE_LOOK_MIN));
         if is_counted_by_waiters(draft, task)? {
-            return Ok(false);
+            return Ok(later);
         }
         if !task.state.has_dependents {
             return Ok(Standing::Free);
         }
-        let since_end = draft.now().since(task.state.finished_at.unwrap_or(draft.now()));
-        let later = Standing::Needed(Millis::new(since_end.as_u64() / 10).max(limits::PURGE_LOOK_MIN));
         // A release under way needs its parent, and so do children that still wait for its end.
         let sweep = Key::sweep(&task.spec.namespace, &Sweep::release_id(task.id()));
         if draft.record(&sweep)?.is_some() {
