@@ -74,11 +74,16 @@ pub struct Lane {
     /// How many wait.
     pub waiting: u64,
     /// When the member was created whose word the width is.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_unset")]
     pub width_since: Timestamp,
     /// What only a newer version understands.
     #[serde(default, rename = "~", skip_serializing_if = "Newer::is_none")]
     pub newer: Newer,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_unset(at: &Timestamp) -> bool {
+    *at == Timestamp::ZERO
 }
 
 impl Lane {

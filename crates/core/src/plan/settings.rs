@@ -61,9 +61,10 @@ impl Plan for SetSchedule {
             _ => None,
         };
         let resumes = found.as_ref().is_some_and(|found| found.paused && !self.schedule.paused);
-        let next_at = match &found {
-            Some(found) if found.every == self.schedule.every && !resumes => found.next_at,
-            _ => self.schedule.every.coming(draft.now(), self.lead)?,
+        let kept = found.as_ref().filter(|found| found.every == self.schedule.every && !resumes);
+        let next_at = match kept.and_then(|found| found.next_at) {
+            Some(next_at) => Some(next_at),
+            None => self.schedule.every.coming(draft.now(), self.lead)?,
         };
         let mut schedule = Schedule { next_at, ..self.schedule.clone() };
         if let Some(found) = found {

@@ -240,6 +240,9 @@ pub async fn a_task_that_takes_its_runner_down_too_often_is_dead(lab: Lab) {
     lab.changed("t", crash()).await;
     let token = Token(lab.take().await.state.execution_no);
     let back = lab.changed("t", Event::Interrupted { token }).await;
+    assert_eq!(back.state.crashes, 1, "an attempt that was given back says nothing of those before it");
+    let token = Token(lab.take().await.state.execution_no);
+    let back = lab.changed("t", Event::Snoozed { token, delay: Millis::ZERO }).await;
     assert_eq!(back.state.crashes, 0, "an attempt that ended by its own word clears the count");
     for expected in [Phase::Queued, Phase::Dead] {
         lab.take().await;
