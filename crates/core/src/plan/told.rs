@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::key::Key;
 use crate::plan::draft::Draft;
 use crate::plan::{Plan, Stop};
 use crate::task::Task;
@@ -12,6 +13,10 @@ pub struct Told<P>(pub P);
 
 impl<P: Plan> Plan for Told<P> {
     type Done = (P::Done, Vec<Arc<Task>>);
+
+    fn reads(&self) -> Vec<Key> {
+        self.0.reads()
+    }
 
     fn draft(&self, draft: &mut Draft<'_>) -> Result<Self::Done, Stop> {
         let done = self.0.draft(draft)?;

@@ -87,15 +87,21 @@ pub async fn many_children_are_released_by_one_parent(lab: Lab) {
 }
 
 /// R21
-pub async fn children_with_large_payloads_are_released_by_their_parent(lab: Lab) {
-    lab.add(lab.plain("parent")).await;
-    for number in 0..20 {
-        let name = format!("child-{number:02}");
-        lab.add(NewTask { parents: vec![id("parent")], ..lab.large(&name) }).await;
+pub async fn children_with_large_payloads_are_told_of_their_parents_end(lab: Lab) {
+    for parent in ["good", "bad"] {
+        lab.add(lab.plain(parent)).await;
+        for number in 0..20 {
+            let name = format!("{parent}-{number:02}");
+            lab.add(NewTask { parents: vec![id(parent)], ..lab.large(&name) }).await;
+        }
     }
-    lab.succeed(&lab.take_this("parent").await).await;
+    lab.succeed(&lab.take_this("good").await).await;
+    lab.kill(&lab.take_this("bad").await).await;
     lab.settle_down().await;
-    assert_eq!(lab.count(TaskState::Queued).await, 20);
+    assert_eq!((lab.count(TaskState::Queued).await, lab.count(TaskState::Blocked).await), (20, 20));
+    for number in 0..20 {
+        assert_eq!(lab.get(&format!("bad-{number:02}")).await.reason, Some(ReasonCode::DependencyFailed));
+    }
 }
 
 /// W8

@@ -150,7 +150,7 @@ macro_rules! behaviour_cases {
                 a_parent_between_attempts_is_still_waited_for,
                 a_chain_runs_link_by_link,
                 many_children_are_released_by_one_parent,
-                children_with_large_payloads_are_released_by_their_parent,
+                children_with_large_payloads_are_told_of_their_parents_end,
                 a_failed_parent_blocks_for_good_if_nobody_says_otherwise,
                 a_failed_parent_cancels_where_the_child_says_so,
                 a_failed_parent_does_not_matter_where_the_child_says_so,
