@@ -89,7 +89,7 @@ pub async fn many_children_are_released_by_one_parent(lab: Lab) {
 /// R21
 pub async fn children_with_large_payloads_are_told_of_their_parents_end(lab: Lab) {
     for parent in ["good", "bad"] {
-        lab.add(lab.plain(parent)).await;
+        lab.add_all(&[parent]).await;
         for number in 0..20 {
             let name = format!("{parent}-{number:02}");
             lab.add(NewTask { parents: vec![id(parent)], ..lab.large(&name) }).await;

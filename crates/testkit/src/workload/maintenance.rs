@@ -20,6 +20,9 @@ use super::world::{Actor, World, namespace};
 /// 8: a page of due entries. Small, so that several pages are needed.
 const PAGE: usize = 8;
 
+/// 8: the items of a sweep that are read for one step where payloads are small; enough for one commit to empty a lane.
+const SWEEP_ITEMS: usize = 8;
+
 /// Looks after the store until the clients are done.
 pub(super) async fn run_beside(world: Arc<World>) {
     run_as(Actor::new(world, "maintenance", 900)).await;
@@ -110,8 +113,8 @@ pub(super) async fn held_by(world: &World, runner: &RunnerId) -> Vec<TaskId> {
 async fn sweep(upkeep: &mut Actor, key: Key) {
     let world = upkeep.world.clone();
     let seed = upkeep.entropy.next_u64();
-    // Few, so that sweeps take several pages; or as many as in a queue, of which one commit may not hold all.
-    let items = *upkeep.entropy.pick(&[8, limits::SWEEP_ITEMS_MAX]);
+    // Few, so that sweeps take several pages; as many as a queue reads where one commit does not hold them all.
+    let items = if world.payload.len() > SWEEP_ITEMS { limits::SWEEP_ITEMS_MAX } else { SWEEP_ITEMS };
     let read = || {
         let mut ids = Entropy::from_seed(seed);
         let now = world.now();
