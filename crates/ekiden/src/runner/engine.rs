@@ -11,11 +11,13 @@ use ekiden_core::time::Timestamp;
 use tokio::runtime::Handle;
 
 use super::Ended;
-use super::attempt::{self, End};
+use super::attempt::{self, AfterRefusal, End};
 use super::builder::Options;
 use super::desk::Desk;
 use super::pulse::Pulse;
+use super::shift::AGAIN_MAX;
 use super::table::{Fate, Run, Slot, Table};
+use crate::backoff::Backoff;
 use crate::bell::{Bell, Heard};
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -61,6 +63,11 @@ pub(super) struct Engine {
     turn: usize,
     /// Ends to be written.
     ends: Vec<Settlement>,
+    /// Ends that could not be written, until they are tried again.
+    refused: Vec<Settlement>,
+    /// When that is.
+    again_at: Duration,
+    waits: Backoff,
     ended: Ended,
 }
 
@@ -90,6 +97,9 @@ impl Engine {
             started: false,
             turn: 0,
             ends: Vec::new(),
+            refused: Vec::new(),
+            again_at: now,
+            waits: Backoff::new(SETTLE_AGAIN, AGAIN_MAX),
             ended: Ended::default(),
             client,
             options: desk.options.clone(),
@@ -109,6 +119,7 @@ impl Engine {
     pub(super) async fn turn(&mut self) -> bool {
         self.started = false;
         let ended = self.hear();
+        self.recall();
         let looks = self.monotonic() >= self.look_at;
         if looks {
             self.look_at = self.monotonic() + self.pace.poll;
@@ -131,7 +142,11 @@ impl Engine {
         let now = self.client.tools().clock.now();
         let look = self.look_at.saturating_sub(self.monotonic());
         let due = self.bell.earliest(now).map_or(Duration::MAX, |due| due.since(now).as_duration());
-        let again = if self.ends.is_empty() { Duration::MAX } else { SETTLE_AGAIN };
+        let again = match (self.ends.is_empty(), self.refused.is_empty()) {
+            (true, true) => Duration::MAX,
+            (true, false) => self.again_at.saturating_sub(self.monotonic()),
+            (false, _) => SETTLE_AGAIN,
+        };
         // Without room there is nothing to wake up for; the end of an attempt makes room and looks.
         let has_room = self.room() > 0;
         Wait { at_most: look.min(due).min(again), listens: has_room, at_once: self.more && has_room }
@@ -180,6 +195,7 @@ impl Engine {
 
     /// Writes down what ended, claims what there is room for, and starts it. Says whether there may be more.
     pub(super) async fn exchange(&mut self, claims: bool) -> bool {
+        self.recall();
         let mut asks = if claims && self.may_claim() { self.asks() } else { Vec::new() };
         asks.reverse();
         let first = asks.pop();
@@ -205,12 +221,27 @@ impl Engine {
         more && self.room() > 0
     }
 
+    /// Ends that could not be written are tried again when it is time.
+    fn recall(&mut self) {
+        if !self.refused.is_empty() && self.monotonic() >= self.again_at {
+            self.ends.append(&mut self.refused);
+        }
+    }
+
+    /// The runner ends: there is no time for long waits.
+    pub(super) fn hurry(&mut self) {
+        self.waits = Backoff::new(SETTLE_AGAIN, SETTLE_AGAIN);
+        self.again_at = self.monotonic();
+    }
+
     fn room(&self) -> usize {
         self.pace.concurrency.saturating_sub(self.table.len())
     }
 
     fn may_claim(&self) -> bool {
-        self.room() > 0 && self.ends.len() < self.pace.concurrency + UNSETTLED_MAX && self.pulse.may_claim()
+        self.room() > 0
+            && self.ends.len() + self.refused.len() < self.pace.concurrency + UNSETTLED_MAX
+            && self.pulse.may_claim()
     }
 
     /// One ask for the kinds without a limit, and one for each kind that has one and is not at it.
@@ -249,6 +280,7 @@ impl Engine {
             end.lease = LeaseRef::new(end.lease.task.clone(), end.lease.token);
         }
         let answer = self.client.queue().settle(sent, then).await;
+        let is_answered = answer.settled.iter().any(Result::is_ok);
         let mut outcomes = answer.settled.into_iter();
         for end in std::mem::take(&mut self.ends) {
             match outcomes.next() {
@@ -256,6 +288,9 @@ impl Engine {
                 Some(Err(error)) => self.not_settled(end, &error),
                 None => self.ends.push(end),
             }
+        }
+        if is_answered {
+            self.waits.reset();
         }
         answer.leased
     }
@@ -270,17 +305,18 @@ impl Engine {
     /// What cannot be written now is tried again under the same id. What is refused is understood.
     fn not_settled(&mut self, end: Settlement, error: &Error) {
         let task_id = end.lease.task.id.as_str();
-        if error.is_retryable() || error.is_unknown() {
-            tracing::warn!(task_id, %error, "cannot write how an attempt ended, trying again");
-            self.ends.push(end);
-            return;
-        }
-        match attempt::instead(&end.verdict, error) {
-            Some(verdict) => self.ends.push(Settlement { id: self.client.op_id(), verdict, lease: end.lease }),
-            None if attempt::is_not_ours(error) => {
-                tracing::warn!(task_id, %error, "the attempt was no longer ours to end");
+        match attempt::after_refusal(&end.verdict, error) {
+            AfterRefusal::Repeat => {
+                tracing::warn!(task_id, %error, "cannot write how an attempt ended, trying again");
+                if self.refused.is_empty() {
+                    self.again_at = self.monotonic() + self.waits.next(self.client.random());
+                }
+                self.refused.push(end);
             }
-            None => tracing::error!(task_id, %error, "cannot write that an attempt failed"),
+            AfterRefusal::Replace(verdict) => {
+                self.ends.push(Settlement { id: self.client.op_id(), verdict, lease: end.lease });
+            }
+            AfterRefusal::GiveUp => tracing::warn!(task_id, %error, "the attempt was no longer ours to end"),
         }
     }
 
@@ -345,7 +381,8 @@ impl Engine {
             Ok(held) => {
                 for lease in held {
                     let ending = |end: &Settlement| end.lease.task == lease.task && end.lease.token == lease.token;
-                    if !self.table.holds(&lease.task.id, lease.token) && !self.ends.iter().any(ending) {
+                    let mut ends = self.ends.iter().chain(&self.refused);
+                    if !self.table.holds(&lease.task.id, lease.token) && !ends.any(ending) {
                         tracing::warn!(task_id = lease.task.id.as_str(), "held but not running, given back");
                         self.push_end(lease, Verdict::Returned);
                     }
@@ -378,14 +415,14 @@ impl Engine {
 
     /// Whether something could not be written yet.
     pub(super) fn has_ends(&self) -> bool {
-        !self.ends.is_empty()
+        !(self.ends.is_empty() && self.refused.is_empty())
     }
 
     /// What is left when everything is over.
     pub(super) fn take_ended(&mut self) -> Ended {
         let mut ended = std::mem::take(&mut self.ended);
         ended.settled += self.desk.settled.load(Ordering::Relaxed);
-        ended.unsettled.extend(self.ends.iter().map(|end| end.lease.task.id.clone()));
+        ended.unsettled.extend(self.ends.iter().chain(&self.refused).map(|end| end.lease.task.id.clone()));
         ended
     }
 }
