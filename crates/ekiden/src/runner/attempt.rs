@@ -276,6 +276,7 @@ mod tests {
             ends_by_itself: false,
             fate: Fate::Running,
             ending: None,
+            claim: None,
         };
         let (words, was_first) = (Arc::new(Words::default()), Arc::new(AtomicBool::new(false)));
         let last_word = LastWord::new(Table::default().put(run, None), words.clone());

@@ -379,13 +379,13 @@ impl Engine {
     async fn compare(&mut self) {
         match self.client.queue().held(self.client.namespace().clone(), self.pulse.runner()).await {
             Ok(held) => {
-                for lease in held {
-                    let ending = |end: &Settlement| end.lease.task == lease.task && end.lease.token == lease.token;
-                    let mut ends = self.ends.iter().chain(&self.refused);
-                    if !self.table.holds(&lease.task.id, lease.token) && !ends.any(ending) {
-                        tracing::warn!(task_id = lease.task.id.as_str(), "held but not running, given back");
-                        self.push_end(lease, Verdict::Returned);
-                    }
+                let ends = || self.ends.iter().chain(&self.refused);
+                let same =
+                    |end: &Settlement, lease: &LeaseRef| end.lease.task == lease.task && end.lease.token == lease.token;
+                let abandoned = self.table.abandoned(held, |lease| ends().any(|end| same(end, lease)));
+                for lease in abandoned {
+                    tracing::warn!(task_id = lease.task.id.as_str(), "held but not running, given back");
+                    self.push_end(lease, Verdict::Returned);
                 }
             }
             Err(error) => tracing::warn!(%error, "cannot see what is held"),

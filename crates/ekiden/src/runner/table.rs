@@ -10,7 +10,7 @@ use ekiden_core::record::Versioned;
 
 use super::leash::Leash;
 use crate::context::Context;
-use crate::port::{LeaseRef, Settlement, Verdict};
+use crate::port::{Ask, LeaseRef, Settlement, Verdict};
 
 /// Names one attempt of this runner: its place in the table, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub(super) struct Run {
     pub(super) fate: Fate,
     /// The end that is being written down beside the engine.
     pub(super) ending: Option<(OpId, Verdict)>,
+    /// The claim that goes with that end, by its number. Its task is in the table when this attempt is not.
+    pub(super) claim: Option<u64>,
 }
 
 impl Run {
@@ -100,6 +102,18 @@ pub(super) struct Table {
 pub(super) struct Runs {
     places: Vec<(u64, Option<Run>)>,
     free: Vec<usize>,
+    /// How many claims attempts have begun.
+    claims: u64,
+    /// What the store says is held and is not here, since the last look.
+    missing: Vec<Missing>,
+}
+
+/// A lease that the store says this runner holds, and that was not found in the table.
+struct Missing {
+    task: TaskId,
+    token: Token,
+    /// Claims with smaller numbers had begun by then, and one of them may have taken it.
+    claims: u64,
 }
 
 impl Runs {
@@ -135,6 +149,9 @@ impl Runs {
 
     /// Takes an attempt in, at a place with a number of its own. Gives the one whose place that was.
     fn put(&mut self, run: Run, instead_of: Option<Slot>) -> (Slot, Option<Run>) {
+        if !self.missing.is_empty() {
+            self.missing.retain(|missing| !run.is_of(&missing.task, missing.token));
+        }
         let left = instead_of.and_then(|old| self.get_mut(old).map(|_| old.place));
         let Some(place) = left.or_else(|| self.free.pop()) else {
             self.places.push((0, Some(run)));
@@ -168,13 +185,18 @@ impl Table {
         slot
     }
 
-    /// Begins to write an end down beside the engine, and says what to write. `None` if that is done, or somebody is at it.
-    pub(super) fn ends(&self, slot: Slot, said: Verdict, id: OpId) -> Option<Settlement> {
+    /// Begins to write an end down beside the engine, perhaps with a claim, and says what to write. `None` if that is done, or
+    /// another caller writes it.
+    pub(super) fn ends(&self, slot: Slot, said: Verdict, id: OpId, then: Option<&Ask>) -> Option<Settlement> {
         let mut runs = self.lock();
+        let number = runs.claims;
         let run = runs.get_mut(slot).filter(|run| run.ending.is_none())?;
         let verdict = run.verdict(Some(said))?;
         run.ending = Some((id, verdict.clone()));
-        Some(Settlement { id, lease: run.lease(), verdict })
+        run.claim = then.map(|_| number);
+        let lease = run.lease();
+        runs.claims += u64::from(then.is_some());
+        Some(Settlement { id, lease, verdict })
     }
 
     /// Takes over the end that was being written down.
@@ -196,7 +218,27 @@ impl Table {
         self.lock().values().filter(|run| run.context.task().envelope.task_type == *kind).count()
     }
 
-    pub(super) fn holds(&self, task: &TaskId, token: Token) -> bool {
-        self.lock().values().any(|run| run.is_of(task, token))
+    /// Which of the held leases no attempt here has or will have, so that they can be given back: the reply of their claim got
+    /// lost for good. Two looks have to miss a lease, and every claim that had begun at the first must be over: the task of a
+    /// claim is not in the table before its attempt gets a thread, however long handlers block those.
+    pub(super) fn abandoned(&self, held: Vec<LeaseRef>, is_ending: impl Fn(&LeaseRef) -> bool) -> Vec<LeaseRef> {
+        let mut runs = self.lock();
+        let before = std::mem::take(&mut runs.missing);
+        let oldest_claim = runs.values().filter_map(|run| run.claim).min().unwrap_or(u64::MAX);
+        let mut abandoned = Vec::new();
+        for lease in held {
+            let (task, token) = (&lease.task.id, lease.token);
+            if runs.values().any(|run| run.is_of(task, token)) || is_ending(&lease) {
+                continue;
+            }
+            let known = before.iter().find(|missing| missing.task == *task && missing.token == token);
+            let claims = known.map_or(runs.claims, |missing| missing.claims);
+            if known.is_some() && oldest_claim >= claims {
+                abandoned.push(lease);
+            } else {
+                runs.missing.push(Missing { task: task.clone(), token, claims });
+            }
+        }
+        abandoned
     }
 }
