@@ -68,7 +68,7 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
             return;
         }
         // Settled without it, or just being so: there is nothing left to say but that it ended.
-        let Some(Written { outcome, next }) = desk.write(slot, verdict).await else { return };
+        let Some(Written { outcome, next, incarnation }) = desk.write(slot, verdict).await else { return };
         let Some(next) = next else {
             last_word.say(End::Written(outcome));
             return;
@@ -76,7 +76,7 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
         // Taken over while its place is its own; an end that was written needs nobody.
         let unwritten = outcome.err().and_then(|error| Some((desk.table.ending(slot)?, error)));
         // A task of a kind that nobody here runs cannot come: only own kinds were asked for.
-        let Ok(taken) = desk.take(next, Some(slot)) else { return };
+        let Ok(taken) = desk.take(next, Some(slot), incarnation) else { return };
         match unwritten {
             Some((ending, error)) => last_word.say(End::Unwritten(Box::new(ending), error)),
             None => {
@@ -275,6 +275,8 @@ mod tests {
             stop_within: std::time::Duration::ZERO,
             ends_by_itself: false,
             fate: Fate::Running,
+            incarnation: 0,
+            is_doubted: false,
             ending: None,
             claim: None,
         };

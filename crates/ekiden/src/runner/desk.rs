@@ -42,12 +42,19 @@ pub(super) struct Desk {
 pub(super) struct Written {
     pub(super) outcome: Result<()>,
     pub(super) next: Option<Leased>,
+    /// Which incarnation claimed it.
+    pub(super) incarnation: u64,
 }
 
 impl Desk {
     /// Takes a task into the table, in the place of another attempt where one is named. The lease comes back if nobody here
     /// can run it.
-    pub(super) fn take(&self, mut leased: Leased, instead_of: Option<Slot>) -> Result<Attempt, Box<LeaseRef>> {
+    pub(super) fn take(
+        &self,
+        mut leased: Leased,
+        instead_of: Option<Slot>,
+        incarnation: u64,
+    ) -> Result<Attempt, Box<LeaseRef>> {
         let Some(handling) = self.options.calls.get(&leased.spec.envelope.task_type) else {
             return Err(Box::new(leased.lease));
         };
@@ -66,6 +73,8 @@ impl Desk {
             stop_within,
             ends_by_itself,
             fate: Fate::Running,
+            incarnation,
+            is_doubted: false,
             ending: None,
             claim: None,
         };
@@ -79,13 +88,14 @@ impl Desk {
     /// Writes an end down, and asks for the next task with the same request. `None` if there is nothing to write any more.
     pub(super) async fn write(&self, slot: Slot, verdict: Verdict) -> Option<Written> {
         let [id, ask] = self.client.op_ids();
+        let incarnation = self.pulse.incarnation();
         let ask = self.ask(ask);
         let end = self.table.ends(slot, verdict, id, ask.as_ref())?;
         let mut answer = self.client.queue().settle(vec![end], ask).await;
         let outcome = answer.settled.pop().map_or(Ok(()), |settled| settled.map(drop));
         // What could not be claimed is found by the engine, which also says so.
         let next = answer.leased.ok().and_then(|mut leased| leased.pop());
-        Some(Written { outcome, next })
+        Some(Written { outcome, next, incarnation })
     }
 
     /// Writes down that an attempt ran out of time, although its handler has not ended.

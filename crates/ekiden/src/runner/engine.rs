@@ -196,6 +196,8 @@ impl Engine {
     /// Writes down what ended, claims what there is room for, and starts it. Says whether there may be more.
     pub(super) async fn exchange(&mut self, claims: bool) -> bool {
         self.recall();
+        // Read before the holder is: an attempt that is taken for an older one than it is costs a look.
+        let incarnation = self.pulse.incarnation();
         let mut asks = if claims && self.may_claim() { self.asks() } else { Vec::new() };
         asks.reverse();
         let first = asks.pop();
@@ -209,13 +211,13 @@ impl Engine {
         } else {
             self.settle(first).await
         };
-        more |= self.begin(leased, full);
+        more |= self.begin(leased, full, incarnation);
         while let Some(mut ask) = asks.pop() {
             ask.limit = ask.limit.min(self.room());
             if ask.limit > 0 {
                 full = ask.limit;
                 let leased = self.client.queue().dequeue_ready(ask).await;
-                more |= self.begin(leased, full);
+                more |= self.begin(leased, full, incarnation);
             }
         }
         more && self.room() > 0
@@ -321,13 +323,13 @@ impl Engine {
     }
 
     /// Starts what was given. Says whether there may be more of it.
-    fn begin(&mut self, leased: Result<Vec<Leased>>, asked: usize) -> bool {
+    fn begin(&mut self, leased: Result<Vec<Leased>>, asked: usize, incarnation: u64) -> bool {
         match leased {
             Ok(leased) => {
                 let more = asked > 0 && leased.len() == asked;
                 let mut attempts = Vec::with_capacity(leased.len());
                 for one in leased {
-                    match self.desk.take(one, None) {
+                    match self.desk.take(one, None, incarnation) {
                         Ok(attempt) => attempts.push(attempt),
                         Err(lease) => self.push_end(*lease, Verdict::Returned),
                     }
@@ -366,7 +368,9 @@ impl Engine {
         match run.verdict(said) {
             Some(verdict) => self.push_end(run.lease(), verdict),
             // Dropped, and perhaps not ended: nothing is written, and the lease says the rest when it is over.
-            None if run.fate != Fate::Left => self.ended.unsettled.push(run.task().clone()),
+            None if !matches!(run.fate, Fate::Left | Fate::Lost { .. }) => {
+                self.ended.unsettled.push(run.task().clone())
+            }
             None => {}
         }
     }
@@ -400,7 +404,7 @@ impl Engine {
             let verdict = match run.fate {
                 Fate::Interrupted => Verdict::Interrupted,
                 Fate::TimedOut { .. } => Verdict::TimedOut,
-                Fate::Running | Fate::Cancelled { .. } | Fate::Left => continue,
+                Fate::Running | Fate::Cancelled { .. } | Fate::Lost { .. } | Fate::Left => continue,
             };
             run.fate = Fate::Left;
             blocked.push((run.lease(), verdict, run.take_ending()));

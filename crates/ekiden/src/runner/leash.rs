@@ -15,6 +15,8 @@ pub enum StopReason {
     TimedOut,
     /// Its runner ends.
     ShutDown,
+    /// Its lease went to another claim, or its task has ended without it: what it does is no longer wanted.
+    LeaseLost,
 }
 
 #[derive(Debug, Default)]

@@ -99,7 +99,7 @@ impl Shift {
     fn unended(&self) -> Vec<TaskId> {
         let runs = self.table.lock();
         runs.values()
-            .filter(|run| run.fate != Fate::Left)
+            .filter(|run| !matches!(run.fate, Fate::Left | Fate::Lost { .. }))
             .map(|run| run.task().clone())
             .collect()
     }
@@ -287,7 +287,7 @@ impl Shift {
                         run.leash().pull();
                     }
                 }
-                Fate::Cancelled { .. } | Fate::TimedOut { .. } => {}
+                Fate::Cancelled { .. } | Fate::TimedOut { .. } | Fate::Lost { .. } => {}
                 Fate::Interrupted | Fate::Left => continue,
             }
             stop_within = stop_within.max(run.stop_within);

@@ -29,6 +29,9 @@ pub(super) enum Fate {
     /// Its time is over. It is dropped at the first moment, if it was given time to end by itself, and settled without its
     /// handler at the second: one that blocks its thread cannot be dropped.
     TimedOut { drop_at: Option<Duration>, settle_at: Duration },
+    /// Its task runs elsewhere or has ended without it; it is dropped at this moment if it has not ended by itself. Nothing of it
+    /// is written.
+    Lost { drop_at: Option<Duration> },
     /// The runner ends.
     Interrupted,
     /// It was settled although its handler has not ended; only its place is still taken.
@@ -47,6 +50,10 @@ pub(super) struct Run {
     /// Whether its handler must not be taken for ended before it is.
     pub(super) ends_by_itself: bool,
     pub(super) fate: Fate,
+    /// The incarnation of the runner that claimed it.
+    pub(super) incarnation: u64,
+    /// Whether something was refused to it because it has no lease.
+    pub(super) is_doubted: bool,
     /// The end that is being written down beside the engine.
     pub(super) ending: Option<(OpId, Verdict)>,
     /// The claim that goes with that end, by its number. Its task is in the table when this attempt is not.
@@ -82,7 +89,7 @@ impl Run {
     /// not known: what a dropped handler may have left running was not seen to end.
     pub(super) fn verdict(&self, said: Option<Verdict>) -> Option<Verdict> {
         match self.fate {
-            Fate::Left => None,
+            Fate::Left | Fate::Lost { .. } => None,
             Fate::TimedOut { .. } => Some(Verdict::TimedOut),
             Fate::Cancelled { .. } if said.is_none() && self.ends_by_itself => None,
             Fate::Cancelled { .. } => Some(Verdict::Stopped(Stage::Verified)),
