@@ -129,6 +129,12 @@ impl Context {
         self.inner.around.reporter.say(&self.inner.lease, progress);
     }
 
+    /// Says that the work has ended and only its output is on its way: the time limit of the attempt is kept.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn work_is_over(&self) {
+        self.inner.leash.work_is_over();
+    }
+
     /// Takes note that something was refused to this attempt, perhaps because its task went to another.
     #[cfg(all(feature = "exec", target_os = "linux"))]
     pub(crate) fn was_refused(&self, error: &Error) {

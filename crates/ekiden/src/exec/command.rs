@@ -234,6 +234,10 @@ impl CommandHandler {
             redactor: redactor.clone(),
             watch: self.watch.clone(),
             stopped: stopped.clone(),
+            refused: Box::new({
+                let context = context.clone();
+                move |error| context.was_refused(error)
+            }),
         };
         let talk = Talk {
             handler: self,
@@ -248,6 +252,7 @@ impl CommandHandler {
         };
         let talking = async {
             let (end, heard) = talk.go_on(folder).await;
+            context.work_is_over();
             empty.cancel();
             (end, heard)
         };

@@ -25,6 +25,7 @@ pub(crate) struct Leash {
     stop: OnceLock<CancellationToken>,
     reason: OnceLock<StopReason>,
     is_pulled: AtomicBool,
+    is_over: AtomicBool,
     pulled: Notify,
 }
 
@@ -47,6 +48,17 @@ impl Leash {
     /// Tells when the handler is asked to stop.
     pub(crate) fn token(&self) -> &CancellationToken {
         self.stop.get_or_init(CancellationToken::new)
+    }
+
+    /// The work has ended within its time, and only what it wrote is on its way.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn work_is_over(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Whether the time limit concerns it no more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// Drops the handler at its next await.

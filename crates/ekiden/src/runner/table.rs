@@ -69,6 +69,11 @@ impl Run {
         &self.context.lease().task.id
     }
 
+    /// When its time is over, while it works.
+    pub(super) fn limit(&self) -> Option<Duration> {
+        self.deadline.filter(|_| self.ending.is_none() && !self.leash().is_over())
+    }
+
     /// Whether it is the attempt of this task with this token.
     pub(super) fn is_of(&self, task: &TaskId, token: Token) -> bool {
         self.context.token() == token && self.task() == task

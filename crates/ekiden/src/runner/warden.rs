@@ -177,7 +177,7 @@ impl Warden {
         let mut given_up: Vec<Slot> = Vec::new();
         for (slot, run) in self.desk.table.lock().iter_mut() {
             match run.fate {
-                Fate::Running if run.ending.is_none() && run.deadline.is_some_and(|deadline| deadline <= now) => {
+                Fate::Running if run.limit().is_some_and(|deadline| deadline <= now) => {
                     let drop_at = now.saturating_add(run.stop_within);
                     let settle_at = drop_at.saturating_add(self.desk.options.cancel_grace);
                     run.leash().stop(StopReason::TimedOut);
@@ -219,10 +219,10 @@ impl Warden {
     fn next_moment(&self) -> Option<Duration> {
         let table = self.desk.table.lock();
         let moments = table.values().filter_map(|run| match run.fate {
-            Fate::Running if run.ending.is_none() => run.deadline,
+            Fate::Running => run.limit(),
             Fate::Cancelled { drop_at } | Fate::Lost { drop_at } => drop_at,
             Fate::TimedOut { drop_at, settle_at } => Some(drop_at.unwrap_or(settle_at)),
-            Fate::Running | Fate::Interrupted | Fate::Left => None,
+            Fate::Interrupted | Fate::Left => None,
         });
         moments.min()
     }
