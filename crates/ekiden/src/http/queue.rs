@@ -18,17 +18,19 @@ use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::Sweep;
 use ekiden_core::task::{Phase, Progress};
 use ekiden_core::time::Timestamp;
+use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::{CountScope, Counts, ListOrder, Page, TaskQuery};
 use ekiden_wire as wire;
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::line::Repeated;
 use super::batch::{self, Parts};
+use super::line::Repeated;
 use super::path::{self, Path};
 use super::stream::Stream;
 use super::{HttpQueue, hints};
+use crate::backoff::Backoff;
 use crate::bell::Bell;
 use crate::change::{Heard, Subscription};
 use crate::error::{Error, Result};
@@ -81,9 +83,9 @@ impl HttpQueue {
         all(answers.collect(), batch.tasks.len())
     }
 
+    /// Settlements of one namespace, in as few requests as are taken. The claim goes with the last.
     async fn settle_in(
         &self,
-    /// Settlements of one namespace, in as few requests as are taken. The claim goes with the last.
         namespace: &Namespace,
         settlements: Vec<Settlement>,
         then: Option<&Ask>,
@@ -125,9 +127,9 @@ impl HttpQueue {
             wire::SettledOrError::Settled(settled) => Ok(settled.into()),
             wire::SettledOrError::Error { error: detail } => Err(repeated.doubted(error(&detail))),
         });
+        let settled = all(settled.collect(), request.settlements.len())?;
         let leased = match answer.claim_error {
             Some(detail) => Err(repeated.doubted(error(&detail))),
-        let settled = all(settled.collect(), request.settlements.len())?;
             None => leased(answer.tasks, namespace),
         };
         Ok(SettledAndLeased { settled, leased })
@@ -469,7 +471,9 @@ async fn follow(
     told: tokio::sync::mpsc::Sender<Heard>,
 ) {
     let mut cursor = None;
+    let mut waits = Backoff::new(hints::REOPEN_AFTER, hints::REOPEN_MAX);
     loop {
+        let opened = SystemClock.monotonic();
         loop {
             let event = tokio::select! {
                 event = stream.next() => event,
@@ -493,12 +497,19 @@ async fn follow(
                 return;
             }
         }
+        // A server that ends every stream at once is not asked for the next as quickly.
+        if SystemClock.monotonic().saturating_sub(opened) >= hints::REOPEN_MAX {
+            waits.reset();
+        }
         stream = loop {
+            tokio::select! {
+                () = tokio::time::sleep(waits.next(line.random())) => {}
+                () = told.closed() => return,
+            }
             let path = path::of(&namespace).plain("events").maybe("cursor", cursor.as_ref());
-            match line.stream(&path).await {
-                Ok(response) => break Stream::new(response),
-                Err(_) if told.is_closed() => return,
-                Err(_) => tokio::time::sleep(hints::TRY_AGAIN).await,
+            // Until the server can be reached again.
+            if let Ok(response) = line.stream(&path).await {
+                break Stream::new(response);
             }
         };
         // Without a cursor nobody knows what came meanwhile.
