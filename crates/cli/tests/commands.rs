@@ -262,6 +262,27 @@ async fn a_runner_that_ends_hands_its_commands_back() {
     assert_eq!(trees::living(&word("ends")), Vec::<i32>::new());
 }
 
+/// X5, R17: a command that has ended by itself has ended, although its runner shuts down while what it left behind is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_has_ended_does_not_run_again_after_a_shutdown() {
+    let post = Post::new();
+    let (path, ready) = (post.folder.path().join("heard"), post.folder.path().join("ready"));
+    // What is left behind hears TERM when the end of the command was told, and does not end: that takes half a second.
+    let deaf = format!("trap 'echo > {}' TERM; echo > {}; while :; do sleep 1; done", path.display(), ready.display());
+    let line = format!("sh -c \"{deaf}\" & while ! [ -e {} ]; do sleep 0.01; done", ready.display());
+    let id = post.add(json!(null)).await;
+    let runner = post.start(post.shell(&line));
+    in_time(async {
+        while !path.exists() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let ended = runner.end_at_once().await;
+    assert_eq!((ended.settled, ended.handed_back), (1, Vec::new()));
+    assert_eq!(post.status(&id).await.state, TaskState::Succeeded);
+}
+
 /// X5: a supervisor that is killed itself leaves nothing behind that its runner can find: neither who stayed in its session
 /// nor who left it.
 #[tokio::test(flavor = "multi_thread")]

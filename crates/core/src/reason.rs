@@ -377,6 +377,21 @@ impl ReasonCode {
         )
     }
 
+    /// Whether it refuses the content of one settlement, so that the same end with other content may be taken. Every other code
+    /// is about the request, its sender, the store or the way there, and says nothing about how an attempt ended.
+    pub const fn refuses_content(self) -> bool {
+        matches!(
+            self,
+            Self::PayloadTooLarge
+                | Self::PayloadInvalid
+                | Self::CommitTooLarge
+                | Self::NumberOutOfRange
+                | Self::DurationInvalid
+                | Self::TimeInvalid
+                | Self::IdInvalid
+        )
+    }
+
     /// The texts of this code in the given language.
     pub fn message(self, language: Language) -> &'static Message {
         catalogue(language).get(self.as_str()).expect("a test holds that every code has its texts")

@@ -1,6 +1,7 @@
 //! What a user holds: a queue bound to one namespace, with typed methods. Cheap to clone.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use ekiden_store::entropy::{Entropy, Spring};
 use ekiden_store::{CountScope, Counts, ListOrder, Page, Store, TaskQuery};
 use hashbrown::HashSet;
 
+use crate::backoff::Backoff;
 use crate::change::{Heard, Observer, Subscription};
 use crate::enqueue::EnqueueBuilder;
 use crate::error::{Error, Result};
@@ -30,6 +32,12 @@ use crate::schedule::ScheduleBuilder;
 
 /// One second: how soon somebody who waits for a task sees what another process did to it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The first wait for a server that cannot be reached; it doubles up to [`OUTAGE_LOOK_MAX`].
+const OUTAGE_LOOK: Duration = Duration::from_millis(200);
+
+/// Five seconds: soon enough after an outage of any length.
+const OUTAGE_LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// The pool of tasks that name none: made once, as most tasks stand in it.
 pub(crate) fn default_pool() -> PoolName {
@@ -306,14 +314,29 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn wait(&self, id: &TaskId) -> Result<TaskRecord> {
-        let mut changes = self.subscribe().await?;
+        let mut changes = self.until_answered(|| self.subscribe()).await?;
         loop {
-            let record = self.get_status(id).await?;
+            let record = self.until_answered(|| self.get_status(id)).await?;
             if record.state.is_final() {
                 return Ok(record);
             }
             // In vain if another process ends it: then the next look finds out.
             let _ = tokio::time::timeout(LOOK_AGAIN, ended(&mut changes, id)).await;
+        }
+    }
+
+    /// Asks again for as long as the server or the store cannot be reached or has too much to do. For those who wait anyway. Only
+    /// for what may be asked twice.
+    pub async fn until_answered<T, F: Future<Output = Result<T>>>(&self, mut ask: impl FnMut() -> F) -> Result<T> {
+        let mut waits = Backoff::new(OUTAGE_LOOK, OUTAGE_LOOK_MAX);
+        loop {
+            match ask().await {
+                Err(error) if error.is_retryable() || error.is_unknown() => {
+                    tracing::debug!(%error, "not answered, asking again");
+                    tokio::time::sleep(waits.next(self.random())).await;
+                }
+                answered => return answered,
+            }
         }
     }
 

@@ -12,6 +12,8 @@ use ekiden_core::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
+#[cfg(all(feature = "exec", target_os = "linux"))]
+use crate::error::Error;
 use crate::error::Result;
 use crate::port::{LeaseRef, Leased, Settlement, Verdict};
 use crate::runner::Stop;
@@ -125,6 +127,18 @@ impl Context {
     /// Says how far the work is, in full.
     pub fn report(&self, progress: Progress) {
         self.inner.around.reporter.say(&self.inner.lease, progress);
+    }
+
+    /// Says that the work has ended and only its output is on its way: the time limit of the attempt is kept.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn work_is_over(&self) {
+        self.inner.leash.work_is_over();
+    }
+
+    /// Takes note that something was refused to this attempt, perhaps because its task went to another.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn was_refused(&self, error: &Error) {
+        self.inner.around.reporter.doubts.note(&self.inner.lease, error);
     }
 
     /// Says how far a cancelled attempt is stopped, for whoever watches. That nothing of it is left is said by the runner, when

@@ -3,6 +3,7 @@
 //! Start with [`Ekiden::open`], hand tasks in with a [`Client`], run them with a [`Runner`].
 
 mod address;
+mod backoff;
 mod bell;
 mod change;
 mod client;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ekiden_core::attempt::{Attempt, HistoryLine, OutcomeCounts};
 use ekiden_core::id::{GroupId, Namespace, PoolName, RunnerId, SessionId, TaskId};
+use ekiden_core::lease::Token;
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::task::{Phase, Progress, Question, QuestionAnswer, Spec, Task, TaskEnvelope};
 use ekiden_core::time::Timestamp;
@@ -121,6 +122,17 @@ impl From<&Task> for TaskRecord {
 }
 
 impl TaskRecord {
+    /// Whether the attempt with this token has lost the task for good: another claim has it, or it has ended. Until then a late
+    /// settlement is accepted.
+    pub(crate) fn is_lost_to(&self, token: Token) -> bool {
+        self.execution_no > token.0 || self.state.is_final()
+    }
+
+    /// Whether the attempt with this token was cancelled and has not ended.
+    pub(crate) fn awaits_the_end_of(&self, token: Token) -> bool {
+        self.state == TaskState::Cancelled && self.execution_no == token.0 && self.runner.is_some()
+    }
+
     /// What the handler returned, decoded.
     pub fn result<T: serde::de::DeserializeOwned>(&self) -> Option<serde_json::Result<T>> {
         self.result.as_ref().map(|bytes| serde_json::from_slice(bytes))

@@ -2,7 +2,7 @@
 //! request to the store: one sync for both, and nobody has to be woken to come and look.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ekiden_core::id::{Kind, PoolName};
@@ -19,6 +19,9 @@ pub struct Stands {
     waiting: Mutex<Waiting>,
     /// How many there are. Mostly there is none, and whoever hands a task in sees it here without the lock.
     count: AtomicUsize,
+    /// Tasks that were handed to claims whose owners went away before they took them.
+    unheard: Mutex<Vec<Leased>>,
+    has_unheard: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +71,20 @@ impl Stands {
         self.remove(&mut waiting, number)
     }
 
+    /// Keeps tasks that the owner of a claim has not taken, for the next claim to give back.
+    fn keep_unheard(&self, leased: Vec<Leased>) {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner).extend(leased);
+        self.has_unheard.store(true, Ordering::Release);
+    }
+
+    /// Takes them, to give them back.
+    pub(crate) fn take_unheard(&self) -> Vec<Leased> {
+        if !self.has_unheard.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.unheard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn remove(&self, waiting: &mut Waiting, number: u64) -> Option<Standing> {
         let removed = waiting.claims.remove(&number);
         self.count.store(waiting.claims.len(), Ordering::Release);
@@ -106,6 +123,14 @@ impl Stand<'_> {
 impl Drop for Stand<'_> {
     fn drop(&mut self) {
         self.stands.remove(&mut self.stands.waiting(), self.number);
+        let Some(served) = &mut self.served else { return };
+        // From now on an enqueue that serves it learns that it came too late.
+        served.close();
+        if let Ok(leased) = served.try_recv()
+            && !leased.is_empty()
+        {
+            self.stands.keep_unheard(leased);
+        }
     }
 }
 

@@ -56,7 +56,7 @@ use crate::handler::{Handling, Payload};
 use crate::port::{Ask, LeaseRef, Leased, Settled, Settlement, Verdict};
 use crate::record::{TaskRecord, TaskState};
 use crate::registry::Registry;
-use crate::runner::attempt::{instead, judged};
+use crate::runner::attempt::{AfterRefusal, after_refusal, judged};
 
 /// 2026-01-01T00:00:00Z: the same moment in every test, so that ids and waits repeat.
 const START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
@@ -352,7 +352,7 @@ impl TestQueue {
         let id = lease.task.id.clone();
         let mut settled = self.settle(&lease, verdict.clone()).await;
         if let Err(error) = &settled
-            && let Some(verdict) = instead(&verdict, error)
+            && let AfterRefusal::Replace(verdict) = after_refusal(&verdict, error)
         {
             settled = self.settle(&lease, verdict).await;
         }

@@ -120,6 +120,21 @@ async fn what_was_taken_for_somebody_who_went_away_goes_back() {
     ekiden.close().await.unwrap();
 }
 
+/// R13, R19: a task that was handed to a claim whose owner went away before taking it goes to the next claim.
+#[tokio::test]
+async fn a_task_of_a_claim_whose_owner_went_away_goes_to_the_next_claim() {
+    let ekiden = Ekiden::builder(Arc::new(MemoryStore::new())).build();
+    let (queue, ask) = queue_and_ask(&ekiden).await;
+    let bell = queue.bell(&namespace());
+    let stand = bell.stands.join(ask.clone());
+    queue.enqueue(vec![task("a")]).await.remove(0).unwrap();
+    let status = async || queue.get_status(TaskRef { namespace: namespace(), id: TaskId::new("a").unwrap() }).await;
+    assert_eq!(status().await.unwrap().state, TaskState::Running, "it was handed over");
+    drop(stand);
+    let leased = queue.dequeue_ready(Ask { id: OpId::from_bits(2), ..ask }).await.unwrap();
+    assert_eq!((leased.len(), leased[0].lease.token.0, leased[0].attempts), (1, 2, 1));
+}
+
 /// R13: what may not run yet is handed to nobody.
 #[tokio::test]
 async fn a_claim_that_stands_is_not_given_what_is_not_due() {

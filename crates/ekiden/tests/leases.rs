@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use ekiden::core::{EventName, Overlap, ReasonCode, TaskId, Token};
 use ekiden::store::{Clock, MemoryStore, SystemClock};
-use ekiden::{Context, Ekiden, LeaseRef, Runner, TaskState};
+use ekiden::{Context, Ekiden, Ended, LeaseRef, Runner, StopReason, TaskState};
 use lab::port::{Knobs, Port};
 use lab::{Gauge, Job, Lab, START, happened, lab, lab_with, ms, nothing, passes, secs, start};
 use tokio::sync::mpsc::unbounded_channel;
@@ -107,6 +107,51 @@ async fn who_lost_the_lease_cannot_change_the_task() {
     knobs.mute.store(false, Ordering::SeqCst);
     assert_eq!(slow.end().await.settled, 0, "its word was refused");
     quick.end().await;
+}
+
+/// R19: an attempt whose task another runner took does not run on beside it: it is told to stop as soon as its runner can know,
+/// by a heartbeat or by a report that is refused, and dropped if it does not stop.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_superseded_is_stopped() {
+    for (obeys, is_heard) in [(true, true), (false, true), (true, false)] {
+        let (first, knobs, second) = two_processes();
+        let id = first.job(1).await;
+        let mut changes = first.client.subscribe().await.unwrap();
+        let (gauge, reasons) = (Gauge::default(), Arc::new(Mutex::new(Vec::new())));
+        let (slow_gauge, said) = (gauge.clone(), reasons.clone());
+        let slow = start(first.runner().name("slow").without_maintenance().lease(secs(10)).handler(
+            move |_: Job, context: Context| {
+                let (inside, said) = (slow_gauge.enter(), said.clone());
+                async move {
+                    let _inside = inside;
+                    loop {
+                        context.progress(1, 2);
+                        tokio::select! {
+                            () = context.cancelled(), if obeys => break,
+                            () = passes(secs(1)) => {}
+                        }
+                    }
+                    said.lock().unwrap().extend(context.stop_reason());
+                }
+            },
+        ));
+        happened(&mut changes, &id, EventName::Claimed).await;
+        knobs.mute.store(true, Ordering::SeqCst);
+        knobs.silent.store(true, Ordering::SeqCst);
+        let working = |_: Job, _: Context| passes(secs(200));
+        let quick = start(second.runner().name("quick").lease(secs(10)).handler(working));
+        happened(&mut second.client.subscribe().await.unwrap(), &id, EventName::Claimed).await;
+        assert_eq!(gauge.inside(), 1, "nothing told it yet");
+        knobs.mute.store(!is_heard, Ordering::SeqCst);
+        knobs.silent.store(is_heard, Ordering::SeqCst);
+        passes(secs(5)).await;
+        assert_eq!(gauge.inside(), 0, "it runs on beside its successor");
+        assert_eq!(*reasons.lock().unwrap(), if obeys { vec![StopReason::LeaseLost] } else { Vec::new() });
+        assert_eq!(second.until(&id, TaskState::Succeeded).await.execution_no, 2);
+        knobs.mute.store(false, Ordering::SeqCst);
+        assert_eq!(slow.end().await, Ended::default(), "nothing of it is left to be written");
+        quick.end().await;
+    }
 }
 
 /// R19: a lease is not lost by time alone: as long as nobody took the task, the late word counts.

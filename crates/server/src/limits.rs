@@ -88,7 +88,7 @@ pub const ITEM_ERROR_BYTES: usize = 1024;
 pub const CLAIM_NAMES_BYTES: usize = 16 * 1024;
 
 /// 16 MiB: 256 results of the largest size, or a thousand tasks of 16 KiB. Batches of larger ones are cut by their sender.
-pub const BATCH_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const BATCH_BODY_BYTES_MAX: usize = ekiden_wire::BATCH_BYTES_MAX;
 
 /// 1 MiB: one piece of a log.
 pub const LOG_BODY_BYTES_MAX: usize = 1024 * 1024;

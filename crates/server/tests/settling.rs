@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ekiden::core::{Language, ReasonCode};
+use ekiden::core::{Language, ReasonCode, limits};
 use ekiden::{Context, Done, Ekiden, Payload, Runner, TaskState};
 use ekiden_wire::ErrorBody;
 use lab::{Lab, within};
@@ -17,6 +17,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// 10 settlements: more than one request is repeated for, so that the runner has to send it again later.
 const REFUSED: usize = 10;
+
+/// 56 results of the largest size: some 21 MiB on the way, where a request may have 16.
+const TOGETHER: usize = 56;
 
 #[derive(Serialize, Deserialize)]
 struct Job;
@@ -91,4 +94,32 @@ async fn a_settlement_that_was_turned_away_is_sent_again_and_its_task_succeeds()
         running.await.unwrap().unwrap();
         passing.abort();
     }
+}
+
+/// R16: results that together are larger than a request may be are sent in several, and every task succeeds.
+#[tokio::test]
+async fn results_beyond_the_largest_request_are_settled_in_parts() {
+    let lab = Lab::new().await;
+    let url = format!("http://{}", lab.address);
+    let client = Ekiden::connect(&url, None).await.unwrap().namespace("n").unwrap();
+    let tasks = client.enqueue_all((0..TOGETHER).map(|_| client.enqueue(Job))).await;
+    // Text that is no JSON, and of which every byte is escaped: six times as long on the way.
+    let result = vec![1; limits::RESULT_BYTES_MAX];
+    let all_run = Arc::new(tokio::sync::Barrier::new(TOGETHER));
+    let handler = move |_: Job, _: Context| {
+        let (result, all_run) = (result.clone(), all_run.clone());
+        async move {
+            all_run.wait().await;
+            Ok::<_, ekiden::TaskError>(Done::Succeeded(Some(result.into())))
+        }
+    };
+    let runner = Runner::builder(&client).handler(handler).concurrency(TOGETHER).build().unwrap();
+    let stop = runner.stop();
+    let running = tokio::spawn(runner.run_until_stopped());
+    for task in tasks {
+        let record = within(client.wait(&task.unwrap().id)).await.unwrap();
+        assert_eq!((record.state, record.attempts), (TaskState::Succeeded, 1), "{:?}", record.last_error);
+    }
+    stop.gently();
+    running.await.unwrap().unwrap();
 }

@@ -37,6 +37,8 @@ pub enum Law {
     EndedEarly,
     /// What was acknowledged before somebody looked at everything is there when he looks.
     Forgotten,
+    /// An attempt is written down as it went.
+    Misreported,
 }
 
 impl fmt::Display for Law {
@@ -54,6 +56,7 @@ impl fmt::Display for Law {
             Self::Tokens => "tokens rise and a task has one holder",
             Self::EndedEarly => "a cancelled attempt is called ended when it has ended",
             Self::Forgotten => "what was acknowledged before a restart is there after it",
+            Self::Misreported => "an attempt is written down as it went",
         })
     }
 }

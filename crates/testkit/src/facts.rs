@@ -147,6 +147,15 @@ pub enum Note {
         /// The attempt.
         token: Token,
     },
+    /// How a handler says that its attempt ended. Written before it returns.
+    Said {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        token: Token,
+        /// How it ended.
+        outcome: Outcome,
+    },
     /// What the store said of a task at the end.
     Observed {
         /// The task.
@@ -318,6 +327,7 @@ impl fmt::Display for Note {
                 write!(f, "found {task} {phase}, execution_no {execution_no}")?;
                 if lease.is_some() { f.write_str(", leased") } else { Ok(()) }
             }
+            Self::Said { task, token, outcome } => write!(f, "said of {task} token {token}: {}", outcome.as_str()),
             Self::Looked => f.write_str("has seen everything"),
         }
     }

@@ -105,6 +105,8 @@ pub(crate) struct Life<'a> {
     /// Ended attempts of cancelled tasks. They excuse nothing: who says that the work has ended must not work any more.
     pub(crate) stops: Vec<(Op<'a>, Token)>,
     pub(crate) executions: Vec<Execution<'a>>,
+    /// How handlers said that their attempts ended.
+    pub(crate) said: Vec<(&'a Line, Token, Outcome)>,
     pub(crate) last: Option<&'a FinalTask>,
 }
 
@@ -209,6 +211,7 @@ impl<'a> Timeline<'a> {
             What::Note(Note::Started { task, token }) => {
                 self.life(task).executions.push(Execution { task, token: *token, start: line, end: None });
             }
+            What::Note(Note::Said { task, token, outcome }) => self.life(task).said.push((line, *token, *outcome)),
             What::Note(Note::Finished { task, token }) => {
                 // The same client's: two holders of one token would otherwise end each other's work.
                 let mine = |work: &&mut Execution<'_>| {

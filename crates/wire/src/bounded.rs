@@ -12,6 +12,9 @@ use serde::de::{Deserialize, Error, MapAccess, SeqAccess, Visitor};
 /// 1,000 tasks a batch: one call of the store takes about as many.
 pub const BATCH_TASKS_MAX: usize = 1_000;
 
+/// 16 MiB: 256 results of the largest size, or a thousand tasks of 16 KiB. Batches of larger ones are cut by their sender.
+pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// 256 settlements a request: as many as a claim gives out.
 pub const SETTLEMENTS_MAX: usize = 256;
 

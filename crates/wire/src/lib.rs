@@ -22,7 +22,7 @@ mod sweep;
 mod task;
 mod text;
 
-pub use bounded::{BATCH_TASKS_MAX, SETTLEMENTS_MAX};
+pub use bounded::{BATCH_BYTES_MAX, BATCH_TASKS_MAX, SETTLEMENTS_MAX};
 pub use content::{Encoding, decode, encode};
 pub use error::{ErrorBody, ErrorDetail, Happened};
 pub use event::{Reset, TaskChange};

@@ -100,9 +100,9 @@ impl<'a> Follow<'a> {
 
     /// Until the task has ended.
     pub(super) async fn until_ended(mut self) -> Outcome<TaskRecord> {
-        let mut changes = self.client.subscribe().await?;
+        let mut changes = self.client.until_answered(|| self.client.subscribe()).await?;
         loop {
-            let record = self.client.get_status(&self.id).await?;
+            let record = self.client.until_answered(|| self.client.get_status(&self.id)).await?;
             self.pass_on(&record).await?;
             self.tell(&record);
             if record.state.is_final() {
@@ -114,9 +114,9 @@ impl<'a> Follow<'a> {
 
     /// Until one attempt has ended.
     pub(super) async fn until_attempt_ended(mut self) -> Outcome<()> {
-        let mut changes = self.client.subscribe().await?;
+        let mut changes = self.client.until_answered(|| self.client.subscribe()).await?;
         loop {
-            let record = self.client.get_status(&self.id).await?;
+            let record = self.client.until_answered(|| self.client.get_status(&self.id)).await?;
             self.read(self.attempt).await?;
             let of_attempt = record.recent.iter().find(|one| one.execution_no == self.attempt);
             let is_over = record.execution_no > self.attempt || record.state.is_final();
@@ -156,7 +156,8 @@ impl<'a> Follow<'a> {
         let Some(logs) = self.logs else { return Ok(()) };
         let attempt = AttemptRef { task: self.client.task(&self.id), execution_no };
         loop {
-            let part = match logs.read(attempt.clone(), self.offset, PIECE_BYTES).await {
+            let piece = || logs.read(attempt.clone(), self.offset, PIECE_BYTES);
+            let part = match self.client.until_answered(piece).await {
                 Ok(part) => part,
                 // It has written nothing yet, or never will.
                 Err(error) if error.code() == ReasonCode::LogNotFound => return Ok(()),

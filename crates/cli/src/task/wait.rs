@@ -70,7 +70,7 @@ pub(super) async fn run(reached: &Reached, wish: Wait, form: Form, lang: Lang) -
     }
     // Those that were not waited for yet are shown as they are.
     for id in ids.iter().skip(seen.len()) {
-        seen.push(client.get_status(id).await?);
+        seen.push(client.until_answered(|| client.get_status(id)).await?);
     }
     let code = exit.unwrap_or_else(|| judged(&seen, wish.state));
     let shown: Vec<Shown> = seen.into_iter().map(|record| Shown::new(record, lang)).collect();
@@ -91,9 +91,9 @@ pub(super) fn judged(seen: &[TaskRecord], wanted: Option<TaskState>) -> Exit {
 
 async fn one(reached: &Reached, id: &TaskId, wanted: Option<TaskState>) -> Outcome<TaskRecord> {
     let client: &Client = &reached.client;
-    let mut changes = client.subscribe().await?;
+    let mut changes = client.until_answered(|| client.subscribe()).await?;
     loop {
-        let record = client.get_status(id).await?;
+        let record = client.until_answered(|| client.get_status(id)).await?;
         if record.state.is_final() || wanted == Some(record.state) {
             return Ok(record);
         }

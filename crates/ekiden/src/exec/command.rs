@@ -234,6 +234,10 @@ impl CommandHandler {
             redactor: redactor.clone(),
             watch: self.watch.clone(),
             stopped: stopped.clone(),
+            refused: Box::new({
+                let context = context.clone();
+                move |error| context.was_refused(error)
+            }),
         };
         let talk = Talk {
             handler: self,
@@ -248,6 +252,7 @@ impl CommandHandler {
         };
         let talking = async {
             let (end, heard) = talk.go_on(folder).await;
+            context.work_is_over();
             empty.cancel();
             (end, heard)
         };
@@ -312,7 +317,18 @@ impl TaskHandler for CommandHandler {
 
     /// Without a folder of this user alone no attempt can begin.
     fn check(&self) -> Result<(), Refusal> {
-        folder::private(&self.root)
+        folder::private(&self.root)?;
+        let root = self.root.clone();
+        // They may hold many files, and nothing waits for their end.
+        let removing = std::thread::Builder::new().name("ekiden-folders".to_owned()).spawn(move || {
+            if let Err(error) = folder::remove_abandoned(&root) {
+                tracing::debug!(root = %root.display(), %error, "cannot remove folders of attempts that are over");
+            }
+        });
+        if let Err(error) = removing {
+            tracing::debug!(%error, "folders of attempts that are over stay until the next start");
+        }
+        Ok(())
     }
 
     async fn execute(&self, payload: Bytes, context: Context) -> Result<Done, TaskError> {
@@ -395,8 +411,8 @@ impl Talk<'_> {
     async fn go_on(mut self, folder: &Folder) -> (End, Heard) {
         let stages = Stages::of(self.context);
         let mut exit = None;
-        // Why it was told to stop, if it was.
-        let mut told: Option<End> = None;
+        // Whether it was told to stop, and what that makes of its end: nothing, if it had ended by itself.
+        let (mut is_told, mut told): (bool, Option<End>) = (false, None);
         let mut silence = Box::pin(over(self.handler.silence));
         let mut time = Box::pin(over(self.handler.time));
         let session = self.supervised.session();
@@ -417,17 +433,21 @@ impl Talk<'_> {
                     }
                     Some(Report::Verified) => break told.unwrap_or_else(|| exit.map_or(End::SupervisorDied, End::Exited)),
                     None => {
-                        self.supervised.died().await;
-                        let word = format!("EKIDEN_RESULT={}", folder.result().display());
-                        let killed = orphans::kill(session, word).await;
-                        tracing::warn!(task_id = self.context.task().id.as_str(), killed, "the supervisor of a command died");
+                        self.bury(session, folder).await;
                         break told.unwrap_or(End::SupervisorDied);
                     }
                 },
-                () = self.context.cancelled(), if told.is_none() => {
+                () = self.context.cancelled(), if !is_told && !self.supervised.has_report() => {
+                    // What came first counts: it may be the end of the command.
+                    if self.supervised.has_report() {
+                        continue;
+                    }
                     self.stop().await;
-                    stages.reached(Stage::Signalled);
-                    told = Some(End::Stopped);
+                    is_told = true;
+                    if exit.is_none() {
+                        stages.reached(Stage::Signalled);
+                        told = told.or(Some(End::Stopped));
+                    }
                 }
                 said = self.events.next() => {
                     if self.hear(said) {
@@ -436,18 +456,16 @@ impl Talk<'_> {
                 }
                 () = due(&mut self.outside.kill_at) => self.kill_from_outside().await,
                 _ = looks.tick() => {
-                    if self.is_kept_stopped() && told.is_none() {
-                        self.stop().await;
-                        told = Some(End::SupervisorStopped);
+                    if self.is_kept_stopped() && !is_told {
+                        (is_told, told) = self.stop_as(End::SupervisorStopped).await;
                     }
                 }
-                () = &mut time, if told.is_none() && exit.is_none() => {
-                    self.stop().await;
-                    told = Some(End::TimedOut);
+                () = &mut time, if !is_told && exit.is_none() => {
+                    (is_told, told) = self.stop_as(End::TimedOut).await;
                 }
-                () = &mut silence, if told.is_none() && exit.is_none() => {
-                    self.stop().await;
-                    told = Some(End::Silent(self.handler.silence.unwrap_or_default()));
+                () = &mut silence, if !is_told && exit.is_none() => {
+                    let limit = self.handler.silence.unwrap_or_default();
+                    (is_told, told) = self.stop_as(End::Silent(limit)).await;
                 }
             }
         };
@@ -475,6 +493,20 @@ impl Talk<'_> {
 
     fn stuck(&self, pids: &[i32]) {
         tracing::error!(task_id = self.context.task().id.as_str(), ?pids, "processes of a command do not die");
+    }
+
+    /// Kills what a supervisor that died has left behind.
+    async fn bury(&mut self, session: Option<i32>, folder: &Folder) {
+        self.supervised.died().await;
+        let word = format!("EKIDEN_RESULT={}", folder.result().display());
+        let killed = orphans::kill(session, word).await;
+        tracing::warn!(task_id = self.context.task().id.as_str(), killed, "the supervisor of a command died");
+    }
+
+    /// Tells it to stop for a reason that makes its end, whatever its exit says.
+    async fn stop_as(&mut self, end: End) -> (bool, Option<End>) {
+        self.stop().await;
+        (true, Some(end))
     }
 
     async fn stop(&mut self) {

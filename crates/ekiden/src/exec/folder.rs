@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ekiden_core::hash;
 use ekiden_core::limits;
 use ekiden_core::reason::{ReasonCode, Refusal};
-use rustix::fs::{FileType, Mode, OFlags, mkdirat, mknodat, openat};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, mkdirat, mknodat, openat};
 use rustix::process::geteuid;
 
 use crate::context::Context;
@@ -23,6 +23,9 @@ const RESULT: &str = "result";
 
 /// The named pipe for events.
 const EVENTS: &str = "events";
+
+/// What the name of a folder ends with that is to be kept.
+const KEPT: &str = "-kept";
 
 /// What becomes of a folder when its attempt has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,7 @@ impl Folder {
         let spec = context.task();
         let name = format!("{}/{}", spec.namespace, spec.id);
         let name = format!("{:016x}-{}-{}", hash::of_bytes(name.as_bytes()), context.token().0, std::process::id());
+        let name = if keep == Keep::Yes { format!("{name}{KEPT}") } else { name };
         Self::at(root.join(name), keep).map_err(NoFolder::Own)
     }
 
@@ -65,6 +69,8 @@ impl Folder {
         folders::remove_all(&path)?;
         DirBuilder::new().mode(0o700).create(&path)?;
         let handle = folders::open(&path)?;
+        // Held until this process lets the folder go, or dies.
+        flock(&handle, FlockOperation::NonBlockingLockExclusive)?;
         mkdirat(&handle, WORK, Mode::RWXU)?;
         mknodat(&handle, EVENTS, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         Ok(Self { path, handle, keep })
@@ -126,6 +132,30 @@ impl Drop for Folder {
 /// `ekiden-UID` below the folder for temporary files.
 pub(super) fn usual_root() -> PathBuf {
     std::env::temp_dir().join(format!("ekiden-{}", geteuid().as_raw()))
+}
+
+/// Removes the folders of attempts whose runner and supervisor died before they could do so. Folders of processes that live are
+/// locked, and those to be kept have a name that says so.
+pub(super) fn remove_abandoned(root: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(root)? {
+        let entry = entry?;
+        if !entry.file_name().to_str().is_some_and(is_of_attempt) {
+            continue;
+        }
+        let Ok(handle) = folders::open(&entry.path()) else { continue };
+        if flock(&handle, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            folders::remove_all(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name is one of those that [`Folder::make`] gives to folders that are not to be kept.
+fn is_of_attempt(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('-').collect();
+    let [task, token, process] = parts.as_slice() else { return false };
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    task.len() == 16 && task.bytes().all(|byte| byte.is_ascii_hexdigit()) && is_number(token) && is_number(process)
 }
 
 /// Makes a folder that nobody else can change or put another in the place of, or refuses what is there.
@@ -217,6 +247,27 @@ mod tests {
         assert_eq!((refusal.code, refusal.context["found"].as_str()), (ReasonCode::FileUnsafe, "a FIFO"));
         drop(folder);
         assert!(!path.exists(), "what stood in its place is gone");
+    }
+
+    /// X2: what a runner and its supervisor left behind when both died goes with the next start; what a living process has, what is to
+    /// be kept and what is no folder of an attempt stays.
+    #[test]
+    fn folders_of_dead_runners_are_removed_and_others_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        let names =
+            ["00000000000000aa-1-17", "00000000000000ab-1-17-kept", "00000000000000ac-1-17", "other", "0a-1-17"];
+        let [dead, kept, alive, foreign, short] = names.map(at);
+        for path in [&dead, &kept] {
+            // As if its process had died: nothing of it is open any more.
+            Folder::at(path.clone(), Keep::Yes).unwrap();
+        }
+        let living = Folder::at(alive.clone(), Keep::No).unwrap();
+        [&foreign, &short].map(|path| fs::create_dir(path).unwrap());
+        remove_abandoned(root.path()).unwrap();
+        assert_eq!([&dead, &kept, &alive, &foreign, &short].map(|path| path.exists()), [false, true, true, true, true]);
+        drop(living);
+        assert!(!alive.exists());
     }
 
     /// S15: nothing that a command leaves in its folder keeps it from being removed, or takes the runner with it.

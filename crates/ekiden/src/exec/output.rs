@@ -1,22 +1,24 @@
 //! What a command writes, on its way to the attempt's log: in order of arrival, in batches, without the secrets of its payload.
 //!
 //! While a batch is being written nothing more is read, so a command that writes faster than its log takes waits for it, and
-//! memory stays flat. A log that cannot be written holds nobody up for ever: what it missed is counted, and noted in it when it
-//! can be written again. A watcher that takes nothing more is waited for until the attempt is told to stop, and a second longer.
+//! memory stays flat. A batch that cannot be written now is tried again, and the last one waits for its log as the settlement
+//! behind it does. A full batch makes room after one try: what the log missed is counted, and noted in it when it can be written
+//! again. A watcher that takes nothing more is waited for until the attempt is told to stop, and a second longer.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
-use ekiden_core::reason::ReasonCode;
+use bytes::{Buf as _, Bytes, BytesMut};
+use ekiden_core::reason::{Category, ReasonCode};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::redact::{RedactedStream, Redactor};
+use crate::error::Error;
 use crate::logs::{AttemptRef, Logs};
 
 /// 64 KiB: as much as a pipe holds, and as long as a line may become before it is cut.
@@ -39,6 +41,15 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 /// One second for a watcher to take what it is shown after the attempt was told to stop.
 const UNHEARD: Duration = Duration::from_secs(1);
+
+/// The wait before a batch is tried again; it doubles up to [`AGAIN_MAX`].
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Five seconds: a log is written soon after its server is back.
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+
+/// Five seconds for the last batch after the attempt was told to stop.
+const LAST_BATCH: Duration = Duration::from_secs(5);
 
 /// 400 bytes of the last line of stderr go into the error of a failed attempt.
 const TAIL_BYTES: usize = 400;
@@ -71,6 +82,8 @@ pub(super) struct Output {
     pub(super) watch: Option<Arc<dyn Watch>>,
     /// Cancelled when the attempt is told to stop.
     pub(super) stopped: CancellationToken,
+    /// Learns of refusals that say that the attempt has no lease.
+    pub(super) refused: Box<dyn Fn(&Error) + Send + Sync>,
 }
 
 /// One stream and the line that it is in the middle of.
@@ -117,8 +130,14 @@ struct Pen {
     batch: Vec<u8>,
     /// Running while there is something to write.
     due: Option<Pin<Box<Sleep>>>,
+    /// How long the next batch that fails waits.
+    again: Duration,
+    /// How much of the batch may be in the log already: the answer to a try got lost.
+    unsure: usize,
     /// Bytes that could not be written.
     lost: u64,
+    /// How many of them the batch begins with a note about, and how long that is.
+    noted: (u64, usize),
     /// The stream that was written to the log last, if it is in the middle of a line.
     midline: Option<Stream>,
     /// The last line of stderr.
@@ -169,7 +188,7 @@ impl Output {
         while let Ok(note) = notes.try_recv() {
             pen.note(&note);
         }
-        pen.write().await;
+        pen.write_last().await;
         pen.last_line()
     }
 }
@@ -189,7 +208,10 @@ impl Pen {
             offset: 0,
             batch: Vec::new(),
             due: None,
+            again: AGAIN,
+            unsure: 0,
             lost: 0,
+            noted: (0, 0),
             midline: None,
             tail: Vec::new(),
             patience,
@@ -274,49 +296,101 @@ impl Pen {
         }
     }
 
+    /// Writes the batch. One that cannot be written now is kept for another try.
     async fn write(&mut self) {
         self.due = None;
         let Some(logs) = self.output.logs.clone() else { return };
         if self.batch.is_empty() {
             return;
         }
-        let mut batch = std::mem::take(&mut self.batch);
-        let length = batch.len() as u64;
-        if self.lost > 0 {
-            let note = format!("[ekiden] {} bytes of output are missing here: they could not be written\n", self.lost);
-            batch.splice(..0, note.into_bytes());
-        }
-        let bytes = Bytes::from(batch);
+        self.note_lost();
+        let mut bytes = Bytes::from(std::mem::take(&mut self.batch));
         // A second try if the log is longer than was known here.
         for _ in 0..2 {
             let error = match logs.append(self.output.attempt.clone(), self.offset, bytes.clone()).await {
-                Ok(end) => {
-                    (self.offset, self.lost) = (end, 0);
-                    return;
-                }
+                Ok(end) => return self.written_to(end),
                 Err(error) => error,
             };
-            let end = error.refusal().context.get("end").and_then(|end| end.to_string().parse::<u64>().ok());
+            let end = error.refusal().context.get("end").and_then(|end| end.parse::<u64>().ok());
             match (error.code(), end) {
-                // The answer to the first try got lost.
-                (ReasonCode::LogOffsetWrong, Some(end)) if end == self.offset + bytes.len() as u64 => {
-                    (self.offset, self.lost) = (end, 0);
-                    return;
+                (ReasonCode::LogOffsetWrong, Some(end)) => {
+                    // The answer to an earlier try got lost: that much is there.
+                    let is_there = |length: &usize| self.offset + *length as u64 == end;
+                    bytes.advance([bytes.len(), self.unsure].into_iter().find(is_there).unwrap_or(0));
+                    (self.offset, self.unsure) = (end, 0);
+                    if bytes.is_empty() {
+                        return self.written_to(end);
+                    }
                 }
-                (ReasonCode::LogOffsetWrong, Some(end)) => self.offset = end,
                 (ReasonCode::LeaseLost | ReasonCode::TaskNotFound | ReasonCode::TaskNotRunning, _) => {
                     // The attempt is another's now, or nobody's: nobody takes its output any more.
+                    (self.output.refused)(&error);
                     self.output.logs = None;
                     return;
                 }
-                _ => {
-                    let task_id = self.output.attempt.task.id.as_str();
-                    tracing::warn!(task_id, %error, "cannot write the output of a command");
-                    break;
-                }
+                _ => return self.not_written(bytes, &error),
             }
         }
-        self.lost += length;
+        self.lose(bytes.len());
+    }
+
+    /// Begins the batch with a note about what is missing before it.
+    fn note_lost(&mut self) {
+        if self.lost > 0 {
+            let note = format!("[ekiden] {} bytes of output are missing here: they could not be written\n", self.lost);
+            self.noted = (std::mem::take(&mut self.lost), note.len());
+            self.batch.splice(..0, note.into_bytes());
+        }
+    }
+
+    fn written_to(&mut self, end: u64) {
+        (self.offset, self.unsure, self.noted, self.again) = (end, 0, (0, 0), AGAIN);
+    }
+
+    /// Keeps a batch that may be taken later. A full one has to make room.
+    fn not_written(&mut self, bytes: Bytes, error: &Error) {
+        let task_id = self.output.attempt.task.id.as_str();
+        let may_pass = error.is_retryable()
+            || error.is_unknown()
+            || matches!(error.code().category(), Category::Access | Category::Server);
+        if !may_pass || bytes.len() >= BATCH_BYTES {
+            tracing::warn!(task_id, %error, "cannot write the output of a command");
+            return self.lose(bytes.len());
+        }
+        tracing::warn!(task_id, %error, "cannot write the output of a command, trying again");
+        if error.is_unknown() {
+            self.unsure = bytes.len();
+        }
+        self.batch = bytes.into();
+        self.due = Some(Box::pin(sleep(self.again)));
+        self.again = AGAIN_MAX.min(self.again * 2);
+    }
+
+    fn lose(&mut self, length: usize) {
+        let (noted, note_length) = std::mem::take(&mut self.noted);
+        self.lost += noted + length.saturating_sub(note_length) as u64;
+        self.unsure = 0;
+    }
+
+    /// Writes the last batch, however long its log is away: what comes after it is written to the same server. An attempt that was
+    /// told to stop waits no longer than a few seconds.
+    async fn write_last(&mut self) {
+        let stopped = self.output.stopped.clone();
+        let task_id = self.output.attempt.task.id.clone();
+        let writes = async {
+            loop {
+                self.write().await;
+                // Only a batch that was kept has a next try.
+                let Some(again) = self.due.take() else { return };
+                again.await;
+            }
+        };
+        tokio::select! {
+            () = writes => {}
+            () = async { stopped.cancelled().await; sleep(LAST_BATCH).await } => {
+                tracing::warn!(task_id = task_id.as_str(), "the last output of a command is missing in its log");
+            }
+        }
     }
 
     fn last_line(&self) -> String {
@@ -327,153 +401,4 @@ impl Pen {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use ekiden_core::id::{Namespace, TaskId};
-    use tokio::time::{Interval, interval};
-
-    use super::*;
-    use crate::logs::FolderLogs;
-    use crate::port::TaskRef;
-
-    fn output(folder: &std::path::Path, payload: &[u8]) -> (Output, FolderLogs, AttemptRef) {
-        let task = TaskRef { namespace: Namespace::new("n").unwrap(), id: TaskId::new("t").unwrap() };
-        let attempt = AttemptRef { task, execution_no: 1 };
-        let logs = FolderLogs::at(folder);
-        let redactor = Redactor::of(payload);
-        (
-            Output {
-                logs: Some(Arc::new(logs.clone())),
-                attempt: attempt.clone(),
-                redactor,
-                watch: None,
-                stopped: CancellationToken::new(),
-            },
-            logs,
-            attempt,
-        )
-    }
-
-    /// X1, X6: both streams are in the log, line by line, and what the payload calls a secret is not.
-    #[tokio::test]
-    async fn lines_of_both_streams_are_written_whole_and_without_secrets() {
-        let folder = tempfile::tempdir().unwrap();
-        let (output, logs, attempt) = output(folder.path(), br#"{"password":"hunter22"}"#);
-        let (_nobody, notes) = mpsc::channel(1);
-        let stdout: &[u8] = b"one\ntwo hunter22\nno end";
-        let tail = output.carry(stdout, &b"bad hunter22\n\n"[..], notes, CancellationToken::new()).await;
-        assert_eq!(tail, "bad [redacted]");
-        let log = logs.read(attempt, 0, 1_000).await.unwrap().bytes;
-        let text = String::from_utf8(log.to_vec()).unwrap();
-        let mut lines: Vec<&str> = text.lines().collect();
-        lines.sort_unstable();
-        assert_eq!(lines, ["", "bad [redacted]", "no end", "one", "two [redacted]"]);
-    }
-
-    /// Gives out one piece a read, each after the last one was shown.
-    struct Pieces {
-        rest: std::collections::VecDeque<&'static [u8]>,
-        pause: Interval,
-    }
-
-    impl AsyncRead for Pieces {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            context: &mut std::task::Context<'_>,
-            buffer: &mut tokio::io::ReadBuf<'_>,
-        ) -> std::task::Poll<std::io::Result<()>> {
-            std::task::ready!(self.pause.poll_tick(context));
-            buffer.put_slice(self.rest.pop_front().unwrap_or_default());
-            std::task::Poll::Ready(Ok(()))
-        }
-    }
-
-    /// X6: a secret that is written in pieces, each long after the other and in the middle of a line, is masked like any other, and
-    /// everything around it is shown.
-    #[tokio::test(start_paused = true)]
-    async fn a_secret_that_is_written_in_pieces_is_not_in_the_log() {
-        let folder = tempfile::tempdir().unwrap();
-        let (output, logs, attempt) = output(folder.path(), br#"{"password":"hunter22"}"#);
-        let (_nobody, notes) = mpsc::channel(1);
-        let pieces: [&[u8]; 5] = [b"see hun", b"ter", b"22 and hunt", b"ing hunter2", b"2"];
-        let stdout = Pieces { rest: pieces.into(), pause: interval(3 * LATE) };
-        output.carry(stdout, &b""[..], notes, CancellationToken::new()).await;
-        let log = logs.read(attempt, 0, 1_000).await.unwrap().bytes;
-        assert_eq!(String::from_utf8_lossy(&log), "see [redacted] and hunting [redacted]");
-    }
-
-    /// X6: secrets that are too many to look for leave a log that says so, and nothing else.
-    #[tokio::test]
-    async fn output_beside_more_secrets_than_can_be_looked_for_is_not_shown() {
-        let folder = tempfile::tempdir().unwrap();
-        // Quotes, of which every form has a different number of backslashes.
-        let payload = format!(r#"{{"token":"{}"}}"#, r#"\""#.repeat(120_000));
-        let (output, logs, attempt) = output(folder.path(), payload.as_bytes());
-        let (_nobody, notes) = mpsc::channel(1);
-        let tail = output.carry(&b"out\n"[..], &b"err\n"[..], notes, CancellationToken::new()).await;
-        let log = logs.read(attempt, 0, 1_000).await.unwrap().bytes;
-        assert!(log.starts_with(b"[ekiden] the output is not shown"), "{}", String::from_utf8_lossy(&log));
-        assert_eq!((tail.as_str(), log.iter().filter(|byte| **byte == b'\n').count()), ("", 1));
-    }
-
-    /// X1: what the log has by now, and the output does not know of, is no reason to lose anything.
-    #[tokio::test]
-    async fn a_log_that_is_longer_than_known_is_written_at_its_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let (output, logs, attempt) = output(folder.path(), b"");
-        logs.append(attempt.clone(), 0, Bytes::from_static(b"before\n")).await.unwrap();
-        let (_nobody, notes) = mpsc::channel(1);
-        output.carry(&b"after\n"[..], &b""[..], notes, CancellationToken::new()).await;
-        assert_eq!(&*logs.read(attempt, 0, 100).await.unwrap().bytes, b"before\nafter\n");
-    }
-
-    /// Takes what it is shown, one piece in three seconds, or nothing at all.
-    struct Slow {
-        pace: Duration,
-        seen: AtomicUsize,
-    }
-
-    #[async_trait]
-    impl Watch for Slow {
-        async fn wrote(&self, _: Stream, bytes: &[u8]) {
-            let _ = timeout(self.pace, std::future::pending::<()>()).await;
-            self.seen.fetch_add(bytes.len(), Ordering::Relaxed);
-        }
-
-        fn exited(&self, _: super::super::Exit) {}
-    }
-
-    /// Carries ten pieces that are in a pipe which somebody holds open, with nothing left of the command.
-    async fn carry_to(slow: &Arc<Slow>, stopped: CancellationToken) -> usize {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut output, logs, attempt) = output(folder.path(), b"");
-        output.watch = Some(slow.clone());
-        output.stopped = stopped;
-        let (mut held, stdout) = tokio::io::duplex(10 * READ_BYTES);
-        tokio::io::AsyncWriteExt::write_all(&mut held, &vec![b'x'; 10 * READ_BYTES]).await.unwrap();
-        let (_nobody, notes) = mpsc::channel(1);
-        let empty = CancellationToken::new();
-        empty.cancel();
-        output.carry(stdout, &b""[..], notes, empty).await;
-        logs.read(attempt, 0, 20 * READ_BYTES).await.unwrap().bytes.len()
-    }
-
-    /// X1: the last output of a command is shown to the end, however slow it is taken, also when its pipe is still held.
-    #[tokio::test(start_paused = true)]
-    async fn a_slow_watcher_gets_what_is_in_a_pipe_that_is_held() {
-        let slow = Arc::new(Slow { pace: 3 * LAST_BYTES, seen: AtomicUsize::new(0) });
-        let logged = carry_to(&slow, CancellationToken::new()).await;
-        assert_eq!((slow.seen.load(Ordering::Relaxed), logged), (10 * READ_BYTES, 10 * READ_BYTES));
-    }
-
-    /// S20: a watcher that takes nothing holds up no attempt that was told to stop, and the log has everything.
-    #[tokio::test(start_paused = true)]
-    async fn a_watcher_that_takes_nothing_is_left_when_the_attempt_is_stopped() {
-        let slow = Arc::new(Slow { pace: Duration::MAX, seen: AtomicUsize::new(0) });
-        let stopped = CancellationToken::new();
-        stopped.cancel();
-        let logged = timeout(UNHEARD + 2 * LAST_BYTES, carry_to(&slow, stopped)).await.unwrap();
-        assert_eq!((slow.seen.load(Ordering::Relaxed), logged), (0, 10 * READ_BYTES));
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -105,6 +106,12 @@ impl Supervised {
     pub(super) async fn report(&mut self) -> Option<Report> {
         let line = self.reports.next_line().await.ok().flatten()?;
         serde_json::from_str(&line).ok()
+    }
+
+    /// Whether a report has come that was not taken yet.
+    pub(super) fn has_report(&mut self) -> bool {
+        let reading = self.reports.get_ref();
+        !reading.buffer().is_empty() || ioctl_fionread(reading.get_ref().as_ref()).is_ok_and(|bytes| bytes > 0)
     }
 
     /// Whether somebody stopped it.

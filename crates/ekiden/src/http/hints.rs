@@ -15,10 +15,18 @@ use tokio::task::AbortHandle;
 use super::line::Line;
 use super::stream::{Event, Stream};
 use super::{locked, path};
+use crate::backoff::Backoff;
 use crate::bell::Bell;
 
-/// One second between tries: whoever listens looks as often by itself.
-pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// One second before a stream of hints is opened again: a listener looks as often by itself. The wait grows to
+/// [`REOPEN_MAX`] while that fails.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// 50 ms before a stream of changes is opened again.
+pub(super) const REOPEN_AFTER: Duration = Duration::from_millis(50);
+
+/// Five seconds at most: soon enough after an outage, and little to ask of a server that refuses.
+pub(super) const REOPEN_MAX: Duration = Duration::from_secs(5);
 
 /// The bells of a queue's namespaces.
 pub(super) struct Bells {
@@ -63,8 +71,10 @@ impl Drop for Bells {
 /// Rings a bell for as long as anybody has it.
 async fn ring(line: Line, namespace: Namespace, bell: Weak<Bell>) {
     let path = path::of(&namespace).plain("hints");
+    let mut waits = Backoff::new(TRY_AGAIN, REOPEN_MAX);
     loop {
         if let Ok(response) = line.stream(&path).await {
+            waits.reset();
             let mut stream = Stream::new(response);
             // Whatever happened while nobody listened is worth a look.
             let Some(()) = bell.upgrade().map(|bell| ring_all(&bell)) else { return };
@@ -73,7 +83,7 @@ async fn ring(line: Line, namespace: Namespace, bell: Weak<Bell>) {
                 pass_on(&bell, &event);
             }
         }
-        tokio::time::sleep(TRY_AGAIN).await;
+        tokio::time::sleep(waits.next(line.random())).await;
         if bell.strong_count() == 0 {
             return;
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_store::Happened;
+use ekiden_store::entropy::{Entropy, Spring};
 use ekiden_wire as wire;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
@@ -13,13 +14,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::path::Path;
+use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::wire::error as told;
 
 /// 8 tries over two and a half seconds: as long as a server takes to start again.
 const TRIES: u32 = 8;
 
-/// The wait before the second try; it doubles each time.
+/// The wait before the second try; it doubles each time, and is spread.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 
 /// 15 seconds: no request but a long poll takes a server as long; then its line is taken for dead.
@@ -44,6 +46,8 @@ const PASSING: [StatusCode; 2] = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_M
 pub(super) struct Line {
     http: reqwest::Client,
     base: Arc<str>,
+    /// Spreads the waits between tries.
+    chance: Arc<Spring>,
 }
 
 impl Line {
@@ -67,7 +71,7 @@ impl Line {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| Error::from(Refusal::new(ReasonCode::ServerUnreachable).with("why", error)))?;
-        Ok(Self { http, base: base.into() })
+        Ok(Self { http, base: base.into(), chance: Arc::new(Entropy::from_system().into()) })
     }
 
     /// Reads something.
@@ -100,6 +104,11 @@ impl Line {
         self.persist(&method, path, Some(body), longer).await
     }
 
+    /// Sends a body that was written before, and says also whether an earlier try may have happened.
+    pub(super) async fn send_body<T: DeserializeOwned>(&self, path: &Path, body: Bytes) -> (Repeated, Result<T>) {
+        self.persist(&Method::POST, path, Some(body), Duration::ZERO).await
+    }
+
     /// Sends something without a body, where an earlier try may matter.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
@@ -117,7 +126,7 @@ impl Line {
         body: Option<Bytes>,
         longer: Duration,
     ) -> (Repeated, Result<T>) {
-        repeat(|| self.once(method, path, body.clone(), longer)).await
+        self.repeat(|| self.once(method, path, body.clone(), longer)).await
     }
 
     /// One try. For what is soon followed by the next anyway, such as a sign of life.
@@ -156,7 +165,28 @@ impl Line {
             let (status, headers, bytes) = self.exchange(method, path, body.clone(), Duration::ZERO).await?;
             if status.is_success() { Ok((headers, bytes)) } else { Err(refused(status, &bytes)) }
         };
-        repeat(once).await.1
+        self.repeat(once).await.1
+    }
+
+    /// Tries until an answer settles it, or trying cannot help.
+    async fn repeat<T, F: Future<Output = Result<T>>>(&self, once: impl Fn() -> F) -> (Repeated, Result<T>) {
+        let mut waits = Backoff::new(FIRST_WAIT, Duration::MAX);
+        let mut earlier: Option<Error> = None;
+        for tries in 1.. {
+            let outcome = once().await.map_err(|error| error.after(earlier.as_ref()));
+            match outcome {
+                Err(error) if error.is_retryable() && tries < TRIES => {
+                    tokio::time::sleep(waits.next(self.random())).await;
+                    earlier = Some(error);
+                }
+                settled => return (Repeated::after(earlier.as_ref()), settled),
+            }
+        }
+        unreachable!("the loop has no end of its own")
+    }
+
+    pub(super) fn random(&self) -> u64 {
+        self.chance.next_u64()
     }
 
     /// A request and its whole answer, whatever it is.
@@ -221,24 +251,6 @@ impl Line {
     }
 }
 
-/// Tries until an answer settles it, or trying cannot help.
-async fn repeat<T, F: Future<Output = Result<T>>>(once: impl Fn() -> F) -> (Repeated, Result<T>) {
-    let mut wait = FIRST_WAIT;
-    let mut earlier: Option<Error> = None;
-    for tries in 1.. {
-        let outcome = once().await.map_err(|error| error.after(earlier.as_ref()));
-        match outcome {
-            Err(error) if error.is_retryable() && tries < TRIES => {
-                tokio::time::sleep(wait).await;
-                wait *= 2;
-                earlier = Some(error);
-            }
-            settled => return (Repeated::after(earlier.as_ref()), settled),
-        }
-    }
-    unreachable!("the loop has no end of its own")
-}
-
 /// Whether an earlier try of a request may have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeated {
@@ -288,7 +300,8 @@ fn read<T: DeserializeOwned>(status: StatusCode, bytes: &Bytes) -> Result<T> {
     }
     // An answer without a body reads as nothing.
     let text: &[u8] = if bytes.is_empty() { b"null" } else { bytes };
-    serde_json::from_slice(text).map_err(|error| foreign(status, &error.to_string()))
+    // What looks like success may be one, told by something in between.
+    serde_json::from_slice(text).map_err(|error| foreign(status, &error.to_string()).in_doubt())
 }
 
 fn refused(status: StatusCode, bytes: &Bytes) -> Error {
@@ -298,6 +311,9 @@ fn refused(status: StatusCode, bytes: &Bytes) -> Error {
             // A proxy's answer: the server may have heard of the request.
             let refusal = Refusal::new(ReasonCode::ReplyLost).with("status", status.as_u16());
             Error::told(refusal, Happened::Unknown, true)
+        }
+        Err(_) if status == StatusCode::PAYLOAD_TOO_LARGE => {
+            Refusal::new(ReasonCode::BodyTooLarge).with("status", status.as_u16()).into()
         }
         Err(_) => foreign(status, "no error of the known shape"),
     }

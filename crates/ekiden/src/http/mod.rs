@@ -1,6 +1,7 @@
 //! The port over HTTP: the same words, spoken to a server. Every request may be repeated, because whatever it writes has an
 //! id that was made here; nothing is decided on this side.
 
+mod batch;
 mod hints;
 mod line;
 #[cfg(unix)]

@@ -18,16 +18,19 @@ use ekiden_core::schedule::Schedule;
 use ekiden_core::sweep::Sweep;
 use ekiden_core::task::{Phase, Progress};
 use ekiden_core::time::Timestamp;
+use ekiden_store::clock::{Clock, SystemClock};
 use ekiden_store::{CountScope, Counts, ListOrder, Page, TaskQuery};
 use ekiden_wire as wire;
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::batch::{self, Parts};
 use super::line::Repeated;
 use super::path::{self, Path};
 use super::stream::Stream;
 use super::{HttpQueue, hints};
+use crate::backoff::Backoff;
 use crate::bell::Bell;
 use crate::change::{Heard, Subscription};
 use crate::error::{Error, Result};
@@ -50,56 +53,92 @@ impl HttpQueue {
         Ok(TaskRecord::from_wire(self.line.send(Method::POST, &path, body).await?)?)
     }
 
-    /// Tasks of one namespace, handed in together.
-    async fn hand_in(&self, namespace: Namespace, tasks: Vec<NewTask>) -> Result<Vec<Result<Enqueued>>> {
-        let count = tasks.len();
+    /// Tasks of one namespace, handed in together, in as few requests as are taken.
+    async fn hand_in(&self, namespace: &Namespace, tasks: Vec<NewTask>) -> Vec<Result<Enqueued>> {
         let named = tasks.into_iter().map(|mut task| {
             // Made once and repeated with the request, so that a lost reply costs no second task.
             task.op = task.op.or_else(|| Some(self.op_id()));
             task.into_wire()
         });
-        let batch = wire::EnqueueBatch { tasks: named.collect() };
-        let path = path::of(&namespace).plain("tasks").plain("batch");
-        let (repeated, answer) =
-            self.line.send_patiently::<wire::EnqueueBatchAnswer>(Method::POST, &path, &batch, Duration::ZERO).await;
-        let answer = answer?;
-        let answers = answer.tasks.into_iter().map(|answer| match answer {
+        let (mut parts, mut answers) = (Parts::of(named.collect()), Vec::new());
+        while let Some(tasks) = parts.next() {
+            let count = tasks.len();
+            let batch = wire::EnqueueBatch { tasks };
+            match self.hand_in_part(namespace, &batch).await {
+                Ok(answered) => answers.extend(answered),
+                Err(error) if batch::is_too_large(&error) && count > 1 => parts.halve(batch.tasks),
+                Err(error) => answers.extend(std::iter::repeat_n(Err(error), count)),
+            }
+        }
+        answers
+    }
+
+    async fn hand_in_part(&self, namespace: &Namespace, batch: &wire::EnqueueBatch) -> Result<Vec<Result<Enqueued>>> {
+        let path = path::of(namespace).plain("tasks").plain("batch");
+        let (repeated, answer) = self.line.send_body::<wire::EnqueueBatchAnswer>(&path, batch::body(batch)?).await;
+        let answers = answer?.tasks.into_iter().map(|answer| match answer {
             wire::EnqueuedOrError::Task(enqueued) => Ok(enqueued.into()),
             wire::EnqueuedOrError::Error { error: detail } => Err(repeated.doubted(error(&detail))),
         });
-        all(answers.collect(), count)
+        all(answers.collect(), batch.tasks.len())
     }
 
+    /// Settlements of one namespace, in as few requests as are taken. The claim goes with the last.
     async fn settle_in(
         &self,
         namespace: &Namespace,
         settlements: Vec<Settlement>,
         then: Option<&Ask>,
-    ) -> Result<SettledAndLeased> {
-        let count = settlements.len();
-        let request = wire::Settle {
-            settlements: settlements.into_iter().map(Settlement::into_wire).collect(),
-            claim: then.map(|ask| ask.to_wire(0)),
-        };
+    ) -> SettledAndLeased {
+        let mut parts = Parts::of(settlements.into_iter().map(Settlement::into_wire).collect());
+        let mut answer = SettledAndLeased { settled: Vec::new(), leased: Ok(Vec::new()) };
+        while let Some(settlements) = parts.next() {
+            let count = settlements.len();
+            let then = then.filter(|_| parts.is_over());
+            let request = wire::Settle { settlements, claim: then.map(|ask| ask.to_wire(0)) };
+            match self.settle_part(namespace, &request).await {
+                Ok(part) => {
+                    answer.settled.extend(part.settled);
+                    answer.leased = part.leased;
+                }
+                Err(error) if batch::is_too_large(&error) && count > 1 => parts.halve(request.settlements),
+                Err(error) if batch::is_too_large(&error) && count == 1 => {
+                    answer.settled.push(Err(batch::item_too_large(&error)));
+                    if let Some(ask) = then {
+                        answer.leased = self.dequeue_ready(ask.clone()).await;
+                    }
+                }
+                Err(error) => {
+                    answer.settled.extend(std::iter::repeat_n(Err(error.clone()), count));
+                    if then.is_some() {
+                        answer.leased = Err(error);
+                    }
+                }
+            }
+        }
+        answer
+    }
+
+    async fn settle_part(&self, namespace: &Namespace, request: &wire::Settle) -> Result<SettledAndLeased> {
         let path = path::of(namespace).plain("settlements");
-        let (repeated, answer) =
-            self.line.send_patiently::<wire::SettleAnswer>(Method::POST, &path, &request, Duration::ZERO).await;
+        let (repeated, answer) = self.line.send_body::<wire::SettleAnswer>(&path, batch::body(request)?).await;
         let answer = answer?;
         let settled = answer.settled.into_iter().map(|answer| match answer {
             wire::SettledOrError::Settled(settled) => Ok(settled.into()),
             wire::SettledOrError::Error { error: detail } => Err(repeated.doubted(error(&detail))),
         });
+        let settled = all(settled.collect(), request.settlements.len())?;
         let leased = match answer.claim_error {
             Some(detail) => Err(repeated.doubted(error(&detail))),
             None => leased(answer.tasks, namespace),
         };
-        Ok(SettledAndLeased { settled: all(settled.collect(), count)?, leased })
+        Ok(SettledAndLeased { settled, leased })
     }
 
     async fn settle_one(&self, lease: LeaseRef, verdict: Verdict) -> Result<Settled> {
         let namespace = lease.task.namespace.clone();
         let settlement = Settlement { id: self.op_id(), lease, verdict };
-        let answer = self.settle_in(&namespace, vec![settlement], None).await?;
+        let answer = self.settle_in(&namespace, vec![settlement], None).await;
         answer.settled.into_iter().next().unwrap_or_else(|| Err(short_answer()))
     }
 
@@ -122,7 +161,7 @@ impl Queue for HttpQueue {
         let count = tasks.len();
         let mut answers: Vec<Option<Result<Enqueued>>> = (0..count).map(|_| None).collect();
         for (namespace, places, tasks) in by_namespace(tasks, |task| &task.task.namespace, limits::PAGE_ITEMS_MAX) {
-            let answered = self.hand_in(namespace, tasks).await;
+            let answered = self.hand_in(&namespace, tasks).await;
             place(&mut answers, places, answered);
         }
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(short_answer()))).collect()
@@ -161,19 +200,10 @@ impl Queue for HttpQueue {
         let last = groups.len().saturating_sub(1);
         for (at, (namespace, places, settlements)) in groups.into_iter().enumerate() {
             let ask = then.as_ref().filter(|_| at == last);
-            match self.settle_in(&namespace, settlements, ask).await {
-                Ok(answer) => {
-                    place(&mut answers, places, Ok(answer.settled));
-                    if ask.is_some() {
-                        given = answer.leased;
-                    }
-                }
-                Err(error) => {
-                    if ask.is_some() {
-                        given = Err(error.clone());
-                    }
-                    place(&mut answers, places, Err(error));
-                }
+            let answer = self.settle_in(&namespace, settlements, ask).await;
+            place(&mut answers, places, answer.settled);
+            if ask.is_some() {
+                given = answer.leased;
             }
         }
         let settled = answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(short_answer()))).collect();
@@ -415,22 +445,11 @@ fn by_namespace<T>(
     groups
 }
 
-/// Puts answers where their questions stood; one error is everybody's.
-fn place<T>(answers: &mut [Option<Result<T>>], places: Vec<usize>, answered: Result<Vec<Result<T>>>) {
-    match answered {
-        Ok(answered) => {
-            for (at, answer) in places.into_iter().zip(answered) {
-                if let Some(slot) = answers.get_mut(at) {
-                    *slot = Some(answer);
-                }
-            }
-        }
-        Err(error) => {
-            for at in places {
-                if let Some(slot) = answers.get_mut(at) {
-                    *slot = Some(Err(error.clone()));
-                }
-            }
+/// Puts answers where their questions stood.
+fn place<T>(answers: &mut [Option<Result<T>>], places: Vec<usize>, answered: Vec<Result<T>>) {
+    for (at, answer) in places.into_iter().zip(answered) {
+        if let Some(slot) = answers.get_mut(at) {
+            *slot = Some(answer);
         }
     }
 }
@@ -452,7 +471,9 @@ async fn follow(
     told: tokio::sync::mpsc::Sender<Heard>,
 ) {
     let mut cursor = None;
+    let mut waits = Backoff::new(hints::REOPEN_AFTER, hints::REOPEN_MAX);
     loop {
+        let opened = SystemClock.monotonic();
         loop {
             let event = tokio::select! {
                 event = stream.next() => event,
@@ -476,12 +497,19 @@ async fn follow(
                 return;
             }
         }
+        // A server that ends every stream at once is not asked for the next as quickly.
+        if SystemClock.monotonic().saturating_sub(opened) >= hints::REOPEN_MAX {
+            waits.reset();
+        }
         stream = loop {
+            tokio::select! {
+                () = tokio::time::sleep(waits.next(line.random())) => {}
+                () = told.closed() => return,
+            }
             let path = path::of(&namespace).plain("events").maybe("cursor", cursor.as_ref());
-            match line.stream(&path).await {
-                Ok(response) => break Stream::new(response),
-                Err(_) if told.is_closed() => return,
-                Err(_) => tokio::time::sleep(hints::TRY_AGAIN).await,
+            // Until the server can be reached again.
+            if let Ok(response) = line.stream(&path).await {
+                break Stream::new(response);
             }
         };
         // Without a cursor nobody knows what came meanwhile.

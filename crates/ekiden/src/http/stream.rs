@@ -70,7 +70,8 @@ impl Lines {
             self.read += end + 1;
             if line.is_empty() {
                 let event = std::mem::take(&mut self.event);
-                if !event.name.is_empty() || !event.data.is_empty() {
+                // An id alone says where a stream begins.
+                if event != Event::default() {
                     return Some(event);
                 }
                 continue;
@@ -98,8 +99,7 @@ mod tests {
 
     #[test]
     fn events_are_found_however_the_bytes_come() {
-        let text =
-            ": hello\n\nid: i-1\nevent: change\ndata: {\"a\":\ndata: 1}\n\nevent:stop\r\ndata:\r\n\r\nevent: half";
+        let text = ": hello\nid: i-0\n\n: sign\n\nid: i-1\nevent: change\ndata: {\"a\":\ndata: 1}\n\nevent:stop\r\ndata:\r\n\r\nevent: half";
         for size in 1..text.len() {
             let mut lines = Lines::default();
             let mut events = Vec::new();
@@ -109,10 +109,11 @@ mod tests {
                     events.push(event);
                 }
             }
+            let begin = Event { id: Some("i-0".to_owned()), ..Event::default() };
             let change =
                 Event { id: Some("i-1".to_owned()), name: "change".to_owned(), data: "{\"a\":\n1}".to_owned() };
             let stop = Event { id: None, name: "stop".to_owned(), data: String::new() };
-            assert_eq!(events, [change, stop], "in parts of {size}");
+            assert_eq!(events, [begin, change, stop], "in parts of {size}");
         }
     }
 }

@@ -80,7 +80,13 @@ impl StoreQueue {
         let Some(leased) = claimed.ok().map(|claimed| self.given(claimed)).filter(|leased| !leased.is_empty()) else {
             return;
         };
-        let Err(unheard) = standing.serve(leased) else { return };
+        if let Err(unheard) = standing.serve(leased) {
+            self.give_back(unheard).await;
+        }
+    }
+
+    /// Gives back what was taken for claims that went away.
+    pub(super) async fn give_back(&self, unheard: Vec<Leased>) {
         let back = |leased: Leased| Settlement { id: self.op_id(), lease: leased.lease, verdict: Verdict::Returned };
         for outcome in self.settle(unheard.into_iter().map(back).collect(), None).await.settled {
             if let Err(error) = outcome {

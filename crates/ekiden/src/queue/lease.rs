@@ -27,6 +27,10 @@ use crate::port::{Ask, LeaseRef, Leased, Settled, SettledAndLeased, Settlement, 
 
 impl StoreQueue {
     pub(super) async fn lease(&self, ask: Ask) -> Result<Vec<Leased>> {
+        let unheard = self.notifiers.with(&ask.namespace, |bell| bell.stands.take_unheard()).unwrap_or_default();
+        if !unheard.is_empty() {
+            Box::pin(self.give_back(unheard)).await;
+        }
         match self.store().claim(self.claim(&ask).await?).await {
             Ok(claimed) => Ok(self.given(claimed)),
             Err(error) => Box::pin(self.lease_again(&ask, error)).await,

@@ -68,7 +68,7 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
             return;
         }
         // Settled without it, or just being so: there is nothing left to say but that it ended.
-        let Some(Written { outcome, next }) = desk.write(slot, verdict).await else { return };
+        let Some(Written { outcome, next, incarnation }) = desk.write(slot, verdict).await else { return };
         let Some(next) = next else {
             last_word.say(End::Written(outcome));
             return;
@@ -76,7 +76,7 @@ async fn run(mut attempt: Attempt, desk: Arc<Desk>) {
         // Taken over while its place is its own; an end that was written needs nobody.
         let unwritten = outcome.err().and_then(|error| Some((desk.table.ending(slot)?, error)));
         // A task of a kind that nobody here runs cannot come: only own kinds were asked for.
-        let Ok(taken) = desk.take(next, Some(slot)) else { return };
+        let Ok(taken) = desk.take(next, Some(slot), incarnation) else { return };
         match unwritten {
             Some((ending, error)) => last_word.say(End::Unwritten(Box::new(ending), error)),
             None => {
@@ -128,22 +128,39 @@ pub(crate) async fn judged(call: Call, context: Context) -> Verdict {
     }
 }
 
-/// What to write down when the store refused the end of an attempt, if anything.
-pub(crate) fn instead(refused: &Verdict, error: &Error) -> Option<Verdict> {
+/// What to do about the end of an attempt that was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum AfterRefusal {
+    /// Send the same end again, under its own id: the refusal says nothing about it.
+    Repeat,
+    /// Send this end in its place.
+    Replace(Verdict),
+    /// Nothing: the attempt is no longer the runner's to end.
+    GiveUp,
+}
+
+/// What to do about the end of an attempt that was refused. Only a refusal of its content makes a failure of it: anything else
+/// may be taken later, and a success that was done once must not be done again.
+pub(crate) fn after_refusal(refused: &Verdict, error: &Error) -> AfterRefusal {
+    if error.is_retryable() || error.is_unknown() {
+        return AfterRefusal::Repeat;
+    }
     match (error.code(), refused) {
         // It was cancelled before it ended; its place is free when that is written.
         (ReasonCode::TaskCancelled, verdict) if !matches!(verdict, Verdict::Stopped(_)) => {
-            Some(Verdict::Stopped(Stage::Verified))
+            AfterRefusal::Replace(Verdict::Stopped(Stage::Verified))
         }
-        (_, Verdict::Failed(_)) => None,
-        _ if is_not_ours(error) => None,
-        // What the handler returned cannot be kept, and never will be.
-        _ => Some(Verdict::Failed(TaskError::permanent(error).failure())),
+        _ if is_not_ours(error) => AfterRefusal::GiveUp,
+        // A failure has no content that could be left out.
+        (code, verdict) if code.refuses_content() && !matches!(verdict, Verdict::Failed(_)) => {
+            AfterRefusal::Replace(Verdict::Failed(TaskError::permanent(error).failure()))
+        }
+        _ => AfterRefusal::Repeat,
     }
 }
 
 /// Whether an end was refused because the attempt was no longer the runner's to end.
-pub(crate) fn is_not_ours(error: &Error) -> bool {
+fn is_not_ours(error: &Error) -> bool {
     matches!(
         error.code(),
         ReasonCode::LeaseLost
@@ -212,6 +229,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use ekiden_core::id::{Kind, PoolName, RunnerId};
+    use ekiden_core::reason::Category;
 
     use super::*;
     use crate::client::{Client, Ekiden};
@@ -257,7 +275,10 @@ mod tests {
             stop_within: std::time::Duration::ZERO,
             ends_by_itself: false,
             fate: Fate::Running,
+            incarnation: 0,
+            is_doubted: false,
             ending: None,
+            claim: None,
         };
         let (words, was_first) = (Arc::new(Words::default()), Arc::new(AtomicBool::new(false)));
         let last_word = LastWord::new(Table::default().put(run, None), words.clone());
@@ -277,5 +298,28 @@ mod tests {
         assert!(handler.await.is_none());
         assert!(was_first.load(Ordering::SeqCst), "the handler was dropped first");
         assert!(matches!(words.take().as_slice(), [(_, End::Dropped)]));
+    }
+
+    /// R16: whatever is wrong with a request, its sender, the store or the server, a success stays one.
+    #[test]
+    fn only_a_refusal_of_its_content_makes_a_failure_of_a_success() {
+        let success = Verdict::Succeeded(None);
+        for code in ReasonCode::ALL {
+            let after = after_refusal(&success, &Error::from(*code));
+            match code.category() {
+                Category::Access | Category::Store | Category::Server => {
+                    assert_eq!(after, AfterRefusal::Repeat, "{code}");
+                }
+                Category::Request if !code.refuses_content() => assert_eq!(after, AfterRefusal::Repeat, "{code}"),
+                Category::Request => {
+                    let failure = TaskError::permanent(Error::from(*code)).failure();
+                    assert_eq!(after, AfterRefusal::Replace(Verdict::Failed(failure.clone())), "{code}");
+                    // The replacement is kept, whatever becomes of it.
+                    let again = after_refusal(&Verdict::Failed(failure), &Error::from(*code));
+                    assert_eq!(again, AfterRefusal::Repeat, "{code}");
+                }
+                Category::Execution => assert!(!matches!(after, AfterRefusal::Replace(Verdict::Failed(_))), "{code}"),
+            }
+        }
     }
 }

@@ -42,12 +42,19 @@ pub(super) struct Desk {
 pub(super) struct Written {
     pub(super) outcome: Result<()>,
     pub(super) next: Option<Leased>,
+    /// Which incarnation claimed it.
+    pub(super) incarnation: u64,
 }
 
 impl Desk {
     /// Takes a task into the table, in the place of another attempt where one is named. The lease comes back if nobody here
     /// can run it.
-    pub(super) fn take(&self, mut leased: Leased, instead_of: Option<Slot>) -> Result<Attempt, Box<LeaseRef>> {
+    pub(super) fn take(
+        &self,
+        mut leased: Leased,
+        instead_of: Option<Slot>,
+        incarnation: u64,
+    ) -> Result<Attempt, Box<LeaseRef>> {
         let Some(handling) = self.options.calls.get(&leased.spec.envelope.task_type) else {
             return Err(Box::new(leased.lease));
         };
@@ -59,8 +66,18 @@ impl Desk {
         let context = Context::new(self.around.clone(), leased);
         let (call, stop_within, ends_by_itself) =
             (handling.call.clone(), handling.stop_within, handling.ends_by_itself);
-        let fate = Fate::Running;
-        let run = Run { context: context.clone(), seen, deadline, stop_within, ends_by_itself, fate, ending: None };
+        let run = Run {
+            context: context.clone(),
+            seen,
+            deadline,
+            stop_within,
+            ends_by_itself,
+            fate: Fate::Running,
+            incarnation,
+            is_doubted: false,
+            ending: None,
+            claim: None,
+        };
         let last_word = LastWord::new(self.table.put(run, instead_of), self.words.clone());
         if let Some(deadline) = deadline {
             self.deadlines.begins(deadline);
@@ -71,16 +88,19 @@ impl Desk {
     /// Writes an end down, and asks for the next task with the same request. `None` if there is nothing to write any more.
     pub(super) async fn write(&self, slot: Slot, verdict: Verdict) -> Option<Written> {
         let [id, ask] = self.client.op_ids();
-        let end = self.table.ends(slot, verdict, id)?;
-        let mut answer = self.client.queue().settle(vec![end], self.ask(ask)).await;
+        let incarnation = self.pulse.incarnation();
+        let ask = self.ask(ask);
+        let end = self.table.ends(slot, verdict, id, ask.as_ref())?;
+        let mut answer = self.client.queue().settle(vec![end], ask).await;
         let outcome = answer.settled.pop().map_or(Ok(()), |settled| settled.map(drop));
         // What could not be claimed is found by the engine, which also says so.
-        Some(Written { outcome, next: answer.leased.ok().and_then(|mut leased| leased.pop()) })
+        let next = answer.leased.ok().and_then(|mut leased| leased.pop());
+        Some(Written { outcome, next, incarnation })
     }
 
     /// Writes down that an attempt ran out of time, although its handler has not ended.
     pub(super) async fn write_timeout(&self, slot: Slot) {
-        let Some(end) = self.table.ends(slot, Verdict::TimedOut, self.client.op_id()) else { return };
+        let Some(end) = self.table.ends(slot, Verdict::TimedOut, self.client.op_id(), None) else { return };
         let outcome = self.client.queue().settle(vec![end], None).await.settled.pop();
         // Who took the end over meanwhile writes it again, under its own id.
         let Some(ending) = self.table.leave(slot) else { return };

@@ -11,11 +11,13 @@ use ekiden_core::time::Timestamp;
 use tokio::runtime::Handle;
 
 use super::Ended;
-use super::attempt::{self, End};
+use super::attempt::{self, AfterRefusal, End};
 use super::builder::Options;
 use super::desk::Desk;
 use super::pulse::Pulse;
+use super::shift::AGAIN_MAX;
 use super::table::{Fate, Run, Slot, Table};
+use crate::backoff::Backoff;
 use crate::bell::{Bell, Heard};
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -61,6 +63,11 @@ pub(super) struct Engine {
     turn: usize,
     /// Ends to be written.
     ends: Vec<Settlement>,
+    /// Ends that could not be written, until they are tried again.
+    refused: Vec<Settlement>,
+    /// When that is.
+    again_at: Duration,
+    waits: Backoff,
     ended: Ended,
 }
 
@@ -90,6 +97,9 @@ impl Engine {
             started: false,
             turn: 0,
             ends: Vec::new(),
+            refused: Vec::new(),
+            again_at: now,
+            waits: Backoff::new(SETTLE_AGAIN, AGAIN_MAX),
             ended: Ended::default(),
             client,
             options: desk.options.clone(),
@@ -109,6 +119,7 @@ impl Engine {
     pub(super) async fn turn(&mut self) -> bool {
         self.started = false;
         let ended = self.hear();
+        self.recall();
         let looks = self.monotonic() >= self.look_at;
         if looks {
             self.look_at = self.monotonic() + self.pace.poll;
@@ -131,7 +142,11 @@ impl Engine {
         let now = self.client.tools().clock.now();
         let look = self.look_at.saturating_sub(self.monotonic());
         let due = self.bell.earliest(now).map_or(Duration::MAX, |due| due.since(now).as_duration());
-        let again = if self.ends.is_empty() { Duration::MAX } else { SETTLE_AGAIN };
+        let again = match (self.ends.is_empty(), self.refused.is_empty()) {
+            (true, true) => Duration::MAX,
+            (true, false) => self.again_at.saturating_sub(self.monotonic()),
+            (false, _) => SETTLE_AGAIN,
+        };
         // Without room there is nothing to wake up for; the end of an attempt makes room and looks.
         let has_room = self.room() > 0;
         Wait { at_most: look.min(due).min(again), listens: has_room, at_once: self.more && has_room }
@@ -180,6 +195,9 @@ impl Engine {
 
     /// Writes down what ended, claims what there is room for, and starts it. Says whether there may be more.
     pub(super) async fn exchange(&mut self, claims: bool) -> bool {
+        self.recall();
+        // Read before the holder is: an attempt that is taken for an older one than it is costs a look.
+        let incarnation = self.pulse.incarnation();
         let mut asks = if claims && self.may_claim() { self.asks() } else { Vec::new() };
         asks.reverse();
         let first = asks.pop();
@@ -193,16 +211,29 @@ impl Engine {
         } else {
             self.settle(first).await
         };
-        more |= self.begin(leased, full);
+        more |= self.begin(leased, full, incarnation);
         while let Some(mut ask) = asks.pop() {
             ask.limit = ask.limit.min(self.room());
             if ask.limit > 0 {
                 full = ask.limit;
                 let leased = self.client.queue().dequeue_ready(ask).await;
-                more |= self.begin(leased, full);
+                more |= self.begin(leased, full, incarnation);
             }
         }
         more && self.room() > 0
+    }
+
+    /// Ends that could not be written are tried again when it is time.
+    fn recall(&mut self) {
+        if !self.refused.is_empty() && self.monotonic() >= self.again_at {
+            self.ends.append(&mut self.refused);
+        }
+    }
+
+    /// The runner ends: there is no time for long waits.
+    pub(super) fn hurry(&mut self) {
+        self.waits = Backoff::new(SETTLE_AGAIN, SETTLE_AGAIN);
+        self.again_at = self.monotonic();
     }
 
     fn room(&self) -> usize {
@@ -210,7 +241,9 @@ impl Engine {
     }
 
     fn may_claim(&self) -> bool {
-        self.room() > 0 && self.ends.len() < self.pace.concurrency + UNSETTLED_MAX && self.pulse.may_claim()
+        self.room() > 0
+            && self.ends.len() + self.refused.len() < self.pace.concurrency + UNSETTLED_MAX
+            && self.pulse.may_claim()
     }
 
     /// One ask for the kinds without a limit, and one for each kind that has one and is not at it.
@@ -249,6 +282,7 @@ impl Engine {
             end.lease = LeaseRef::new(end.lease.task.clone(), end.lease.token);
         }
         let answer = self.client.queue().settle(sent, then).await;
+        let is_answered = answer.settled.iter().any(Result::is_ok);
         let mut outcomes = answer.settled.into_iter();
         for end in std::mem::take(&mut self.ends) {
             match outcomes.next() {
@@ -256,6 +290,9 @@ impl Engine {
                 Some(Err(error)) => self.not_settled(end, &error),
                 None => self.ends.push(end),
             }
+        }
+        if is_answered {
+            self.waits.reset();
         }
         answer.leased
     }
@@ -270,28 +307,29 @@ impl Engine {
     /// What cannot be written now is tried again under the same id. What is refused is understood.
     fn not_settled(&mut self, end: Settlement, error: &Error) {
         let task_id = end.lease.task.id.as_str();
-        if error.is_retryable() || error.is_unknown() {
-            tracing::warn!(task_id, %error, "cannot write how an attempt ended, trying again");
-            self.ends.push(end);
-            return;
-        }
-        match attempt::instead(&end.verdict, error) {
-            Some(verdict) => self.ends.push(Settlement { id: self.client.op_id(), verdict, lease: end.lease }),
-            None if attempt::is_not_ours(error) => {
-                tracing::warn!(task_id, %error, "the attempt was no longer ours to end");
+        match attempt::after_refusal(&end.verdict, error) {
+            AfterRefusal::Repeat => {
+                tracing::warn!(task_id, %error, "cannot write how an attempt ended, trying again");
+                if self.refused.is_empty() {
+                    self.again_at = self.monotonic() + self.waits.next(self.client.random());
+                }
+                self.refused.push(end);
             }
-            None => tracing::error!(task_id, %error, "cannot write that an attempt failed"),
+            AfterRefusal::Replace(verdict) => {
+                self.ends.push(Settlement { id: self.client.op_id(), verdict, lease: end.lease });
+            }
+            AfterRefusal::GiveUp => tracing::warn!(task_id, %error, "the attempt was no longer ours to end"),
         }
     }
 
     /// Starts what was given. Says whether there may be more of it.
-    fn begin(&mut self, leased: Result<Vec<Leased>>, asked: usize) -> bool {
+    fn begin(&mut self, leased: Result<Vec<Leased>>, asked: usize, incarnation: u64) -> bool {
         match leased {
             Ok(leased) => {
                 let more = asked > 0 && leased.len() == asked;
                 let mut attempts = Vec::with_capacity(leased.len());
                 for one in leased {
-                    match self.desk.take(one, None) {
+                    match self.desk.take(one, None, incarnation) {
                         Ok(attempt) => attempts.push(attempt),
                         Err(lease) => self.push_end(*lease, Verdict::Returned),
                     }
@@ -330,7 +368,9 @@ impl Engine {
         match run.verdict(said) {
             Some(verdict) => self.push_end(run.lease(), verdict),
             // Dropped, and perhaps not ended: nothing is written, and the lease says the rest when it is over.
-            None if run.fate != Fate::Left => self.ended.unsettled.push(run.task().clone()),
+            None if !matches!(run.fate, Fate::Left | Fate::Lost { .. }) => {
+                self.ended.unsettled.push(run.task().clone())
+            }
             None => {}
         }
     }
@@ -343,12 +383,13 @@ impl Engine {
     async fn compare(&mut self) {
         match self.client.queue().held(self.client.namespace().clone(), self.pulse.runner()).await {
             Ok(held) => {
-                for lease in held {
-                    let ending = |end: &Settlement| end.lease.task == lease.task && end.lease.token == lease.token;
-                    if !self.table.holds(&lease.task.id, lease.token) && !self.ends.iter().any(ending) {
-                        tracing::warn!(task_id = lease.task.id.as_str(), "held but not running, given back");
-                        self.push_end(lease, Verdict::Returned);
-                    }
+                let ends = || self.ends.iter().chain(&self.refused);
+                let same =
+                    |end: &Settlement, lease: &LeaseRef| end.lease.task == lease.task && end.lease.token == lease.token;
+                let abandoned = self.table.abandoned(held, |lease| ends().any(|end| same(end, lease)));
+                for lease in abandoned {
+                    tracing::warn!(task_id = lease.task.id.as_str(), "held but not running, given back");
+                    self.push_end(lease, Verdict::Returned);
                 }
             }
             Err(error) => tracing::warn!(%error, "cannot see what is held"),
@@ -363,7 +404,7 @@ impl Engine {
             let verdict = match run.fate {
                 Fate::Interrupted => Verdict::Interrupted,
                 Fate::TimedOut { .. } => Verdict::TimedOut,
-                Fate::Running | Fate::Cancelled { .. } | Fate::Left => continue,
+                Fate::Running | Fate::Cancelled { .. } | Fate::Lost { .. } | Fate::Left => continue,
             };
             run.fate = Fate::Left;
             blocked.push((run.lease(), verdict, run.take_ending()));
@@ -378,14 +419,14 @@ impl Engine {
 
     /// Whether something could not be written yet.
     pub(super) fn has_ends(&self) -> bool {
-        !self.ends.is_empty()
+        !(self.ends.is_empty() && self.refused.is_empty())
     }
 
     /// What is left when everything is over.
     pub(super) fn take_ended(&mut self) -> Ended {
         let mut ended = std::mem::take(&mut self.ended);
         ended.settled += self.desk.settled.load(Ordering::Relaxed);
-        ended.unsettled.extend(self.ends.iter().map(|end| end.lease.task.id.clone()));
+        ended.unsettled.extend(self.ends.iter().chain(&self.refused).map(|end| end.lease.task.id.clone()));
         ended
     }
 }

@@ -15,6 +15,8 @@ pub enum StopReason {
     TimedOut,
     /// Its runner ends.
     ShutDown,
+    /// Its lease went to another claim, or its task has ended without it: what it does is no longer wanted.
+    LeaseLost,
 }
 
 #[derive(Debug, Default)]
@@ -23,6 +25,7 @@ pub(crate) struct Leash {
     stop: OnceLock<CancellationToken>,
     reason: OnceLock<StopReason>,
     is_pulled: AtomicBool,
+    is_over: AtomicBool,
     pulled: Notify,
 }
 
@@ -45,6 +48,17 @@ impl Leash {
     /// Tells when the handler is asked to stop.
     pub(crate) fn token(&self) -> &CancellationToken {
         self.stop.get_or_init(CancellationToken::new)
+    }
+
+    /// The work has ended within its time, and only what it wrote is on its way.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    pub(crate) fn work_is_over(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Whether the time limit concerns it no more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// Drops the handler at its next await.

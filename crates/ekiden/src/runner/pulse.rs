@@ -27,6 +27,8 @@ pub(super) struct Pulse {
 #[derive(Clone, Debug)]
 struct Life {
     id: RunnerId,
+    /// Rises with each new incarnation.
+    incarnation: u64,
     /// When the last acknowledged beat was sent, by the monotonic clock.
     acknowledged: Option<Duration>,
 }
@@ -34,7 +36,7 @@ struct Life {
 impl Pulse {
     /// `period` is how often it beats.
     pub(super) fn new(client: Client, options: Arc<Options>, lease: Millis, period: Duration) -> Result<Self> {
-        let life = Mutex::new(Life { id: incarnation(&client, &options.name)?, acknowledged: None });
+        let life = Mutex::new(Life { id: new_id(&client, &options.name)?, incarnation: 0, acknowledged: None });
         Ok(Self { client, options, lease, period, life, alive: watch::Sender::new(false) })
     }
 
@@ -45,6 +47,11 @@ impl Pulse {
     /// Who claims now.
     pub(super) fn runner(&self) -> RunnerId {
         self.life().id
+    }
+
+    /// Which incarnation claims now.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner).incarnation
     }
 
     /// Whether a beat was acknowledged within half a lease. Otherwise a claim might outlive its claimer's name.
@@ -93,9 +100,9 @@ impl Pulse {
             }
             Err(error) if error.code() == ReasonCode::RunnerDead => {
                 // What this incarnation held goes to others; its handlers may still settle. The next one begins now.
-                let id = incarnation(&self.client, &self.options.name)?;
+                let id = new_id(&self.client, &self.options.name)?;
                 tracing::warn!(runner_id = life.id.as_str(), next = id.as_str(), "declared dead, begins anew");
-                self.live(Life { id, acknowledged: None });
+                self.live(Life { id, incarnation: life.incarnation + 1, acknowledged: None });
                 Err(error)
             }
             Err(error) => Err(error),
@@ -124,6 +131,6 @@ impl Pulse {
 }
 
 /// Each start is a new incarnation with a name of its own.
-fn incarnation(client: &Client, name: &str) -> Result<RunnerId> {
+fn new_id(client: &Client, name: &str) -> Result<RunnerId> {
     Ok(RunnerId::new(format!("{name}.{:016x}", client.random()))?)
 }

@@ -28,6 +28,7 @@ use super::upkeep;
 use super::warden::Warden;
 use super::words::Words;
 use super::{Ended, Stop};
+use crate::backoff::Backoff;
 use crate::bell::Bell;
 use crate::client::Client;
 use crate::context::Surroundings;
@@ -36,6 +37,9 @@ use crate::io::Io;
 
 /// The wait before something that could not be written or read is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
+
+/// Five seconds: the longest wait between two tries, as for a token that is not known yet.
+pub(super) const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Five seconds for the last settlements of a runner that ends.
 const LAST_SETTLEMENTS: Duration = Duration::from_secs(5);
@@ -94,7 +98,10 @@ impl Shift {
 
     fn unended(&self) -> Vec<TaskId> {
         let runs = self.table.lock();
-        runs.values().filter(|run| run.fate != Fate::Left).map(|run| run.task().clone()).collect()
+        runs.values()
+            .filter(|run| !matches!(run.fate, Fate::Left | Fate::Lost { .. }))
+            .map(|run| run.task().clone())
+            .collect()
     }
 
     /// A store that does not answer must not keep a runner from ending: gently after everything that may take time has had
@@ -192,6 +199,7 @@ impl Shift {
     /// The settings of the first pool; a store that is not there yet is waited for.
     async fn settings(&self) -> Option<PoolSettings> {
         let pool = self.options.pools.first()?;
+        let mut waits = Backoff::new(AGAIN, AGAIN_MAX);
         loop {
             tokio::select! {
                 settings = self.client.pool(pool.as_str()) => match settings {
@@ -200,7 +208,10 @@ impl Shift {
                 },
                 () = self.stop.gently.cancelled() => return None,
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::select! {
+                () = tokio::time::sleep(waits.next(self.client.random())) => {}
+                () = self.stop.gently.cancelled() => return None,
+            }
         }
     }
 
@@ -238,6 +249,7 @@ impl Shift {
     /// No more claims. What runs may finish within the grace, then it is interrupted.
     async fn wind_down(&self, seat: &Seat) {
         let mut engine = seat.engine.lock().await;
+        engine.hurry();
         tokio::select! {
             () = self.settle_until_idle(&seat.words, &mut engine) => return,
             () = self.stop.at_once.cancelled() => {}
@@ -275,7 +287,7 @@ impl Shift {
                         run.leash().pull();
                     }
                 }
-                Fate::Cancelled { .. } | Fate::TimedOut { .. } => {}
+                Fate::Cancelled { .. } | Fate::TimedOut { .. } | Fate::Lost { .. } => {}
                 Fate::Interrupted | Fate::Left => continue,
             }
             stop_within = stop_within.max(run.stop_within);

@@ -10,7 +10,7 @@ use ekiden_core::record::Versioned;
 
 use super::leash::Leash;
 use crate::context::Context;
-use crate::port::{LeaseRef, Settlement, Verdict};
+use crate::port::{Ask, LeaseRef, Settlement, Verdict};
 
 /// Names one attempt of this runner: its place in the table, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,9 @@ pub(super) enum Fate {
     /// Its time is over. It is dropped at the first moment, if it was given time to end by itself, and settled without its
     /// handler at the second: one that blocks its thread cannot be dropped.
     TimedOut { drop_at: Option<Duration>, settle_at: Duration },
+    /// Its task runs elsewhere or has ended without it; it is dropped at this moment if it has not ended by itself. Nothing of it
+    /// is written.
+    Lost { drop_at: Option<Duration> },
     /// The runner ends.
     Interrupted,
     /// It was settled although its handler has not ended; only its place is still taken.
@@ -47,8 +50,14 @@ pub(super) struct Run {
     /// Whether its handler must not be taken for ended before it is.
     pub(super) ends_by_itself: bool,
     pub(super) fate: Fate,
+    /// The incarnation of the runner that claimed it.
+    pub(super) incarnation: u64,
+    /// Whether something was refused to it because it has no lease.
+    pub(super) is_doubted: bool,
     /// The end that is being written down beside the engine.
     pub(super) ending: Option<(OpId, Verdict)>,
+    /// The claim that goes with that end, by its number. Its task is in the table when this attempt is not.
+    pub(super) claim: Option<u64>,
 }
 
 impl Run {
@@ -58,6 +67,11 @@ impl Run {
 
     pub(super) fn task(&self) -> &TaskId {
         &self.context.lease().task.id
+    }
+
+    /// When its time is over, while it works.
+    pub(super) fn limit(&self) -> Option<Duration> {
+        self.deadline.filter(|_| self.ending.is_none() && !self.leash().is_over())
     }
 
     /// Whether it is the attempt of this task with this token.
@@ -80,7 +94,7 @@ impl Run {
     /// not known: what a dropped handler may have left running was not seen to end.
     pub(super) fn verdict(&self, said: Option<Verdict>) -> Option<Verdict> {
         match self.fate {
-            Fate::Left => None,
+            Fate::Left | Fate::Lost { .. } => None,
             Fate::TimedOut { .. } => Some(Verdict::TimedOut),
             Fate::Cancelled { .. } if said.is_none() && self.ends_by_itself => None,
             Fate::Cancelled { .. } => Some(Verdict::Stopped(Stage::Verified)),
@@ -100,6 +114,18 @@ pub(super) struct Table {
 pub(super) struct Runs {
     places: Vec<(u64, Option<Run>)>,
     free: Vec<usize>,
+    /// How many claims attempts have begun.
+    claims: u64,
+    /// What the store says is held and is not here, since the last look.
+    missing: Vec<Missing>,
+}
+
+/// A lease that the store says this runner holds, and that was not found in the table.
+struct Missing {
+    task: TaskId,
+    token: Token,
+    /// Claims with smaller numbers had begun by then, and one of them may have taken it.
+    claims: u64,
 }
 
 impl Runs {
@@ -135,6 +161,9 @@ impl Runs {
 
     /// Takes an attempt in, at a place with a number of its own. Gives the one whose place that was.
     fn put(&mut self, run: Run, instead_of: Option<Slot>) -> (Slot, Option<Run>) {
+        if !self.missing.is_empty() {
+            self.missing.retain(|missing| !run.is_of(&missing.task, missing.token));
+        }
         let left = instead_of.and_then(|old| self.get_mut(old).map(|_| old.place));
         let Some(place) = left.or_else(|| self.free.pop()) else {
             self.places.push((0, Some(run)));
@@ -168,13 +197,18 @@ impl Table {
         slot
     }
 
-    /// Begins to write an end down beside the engine, and says what to write. `None` if that is done, or somebody is at it.
-    pub(super) fn ends(&self, slot: Slot, said: Verdict, id: OpId) -> Option<Settlement> {
+    /// Begins to write an end down beside the engine, perhaps with a claim, and says what to write. `None` if that is done, or
+    /// another caller writes it.
+    pub(super) fn ends(&self, slot: Slot, said: Verdict, id: OpId, then: Option<&Ask>) -> Option<Settlement> {
         let mut runs = self.lock();
+        let number = runs.claims;
         let run = runs.get_mut(slot).filter(|run| run.ending.is_none())?;
         let verdict = run.verdict(Some(said))?;
         run.ending = Some((id, verdict.clone()));
-        Some(Settlement { id, lease: run.lease(), verdict })
+        run.claim = then.map(|_| number);
+        let lease = run.lease();
+        runs.claims += u64::from(then.is_some());
+        Some(Settlement { id, lease, verdict })
     }
 
     /// Takes over the end that was being written down.
@@ -196,7 +230,27 @@ impl Table {
         self.lock().values().filter(|run| run.context.task().envelope.task_type == *kind).count()
     }
 
-    pub(super) fn holds(&self, task: &TaskId, token: Token) -> bool {
-        self.lock().values().any(|run| run.is_of(task, token))
+    /// Which of the held leases no attempt here has or will have, so that they can be given back: the reply of their claim got
+    /// lost for good. Two looks have to miss a lease, and every claim that had begun at the first must be over: the task of a
+    /// claim is not in the table before its attempt gets a thread, however long handlers block those.
+    pub(super) fn abandoned(&self, held: Vec<LeaseRef>, is_ending: impl Fn(&LeaseRef) -> bool) -> Vec<LeaseRef> {
+        let mut runs = self.lock();
+        let before = std::mem::take(&mut runs.missing);
+        let oldest_claim = runs.values().filter_map(|run| run.claim).min().unwrap_or(u64::MAX);
+        let mut abandoned = Vec::new();
+        for lease in held {
+            let (task, token) = (&lease.task.id, lease.token);
+            if runs.values().any(|run| run.is_of(task, token)) || is_ending(&lease) {
+                continue;
+            }
+            let known = before.iter().find(|missing| missing.task == *task && missing.token == token);
+            let claims = known.map_or(runs.claims, |missing| missing.claims);
+            if known.is_some() && oldest_claim >= claims {
+                abandoned.push(lease);
+            } else {
+                runs.missing.push(Missing { task: task.clone(), token, claims });
+            }
+        }
+        abandoned
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ekiden_core::id::TaskId;
 use ekiden_core::lease::Token;
+use ekiden_core::reason::ReasonCode;
 use tokio::sync::Notify;
 
 use super::desk::Desk;
@@ -63,8 +64,10 @@ impl Warden {
         let mut heard = bell.stop.heard();
         loop {
             self.read_signals().await;
+            self.find_lost().await;
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
+                () = self.desk.around.reporter.doubts.noted() => {}
                 () = bell.stop.since(&mut heard) => {}
             }
         }
@@ -110,6 +113,50 @@ impl Warden {
         }
     }
 
+    /// Looks at the tasks of attempts that may have lost them: those of an incarnation that was declared dead, and those to
+    /// which something was refused. As many reads as there are such attempts.
+    async fn find_lost(&self) {
+        for (task, token) in self.doubtful() {
+            let (task_ref, queue) = (self.client.task(&task), self.client.queue());
+            match queue.get_status(task_ref).await {
+                // Its signal may have gone to the earlier incarnation.
+                Ok(record) if record.awaits_the_end_of(token) => self.cancel(&task, token),
+                Ok(record) if record.is_lost_to(token) => self.lose(&task, token),
+                Ok(_) => {}
+                Err(error) if error.code() == ReasonCode::TaskNotFound => self.lose(&task, token),
+                Err(error) => tracing::warn!(task_id = task.as_str(), %error, "cannot see whether a task was lost"),
+            }
+        }
+    }
+
+    /// The attempts that may have lost their tasks and run on.
+    fn doubtful(&self) -> Vec<(TaskId, Token)> {
+        let (noted, incarnation) = (self.desk.around.reporter.doubts.take(), self.desk.pulse.incarnation());
+        let mut doubtful = Vec::new();
+        for run in self.desk.table.lock().values_mut() {
+            let token = run.context.token();
+            run.is_doubted |= noted.iter().any(|(task, noted)| *noted == token && task == run.task());
+            if run.fate == Fate::Running && (run.is_doubted || run.incarnation < incarnation) {
+                doubtful.push((run.task().clone(), token));
+            }
+        }
+        doubtful
+    }
+
+    /// Stops an attempt whose task is not its own any more. Its end is not waited for.
+    fn lose(&self, task: &TaskId, token: Token) {
+        let (now, grace) = (self.now(), self.desk.options.cancel_grace);
+        for run in self.desk.table.lock().values_mut() {
+            if run.fate == Fate::Running && run.ending.is_none() && run.is_of(task, token) {
+                tracing::warn!(task_id = task.as_str(), token = token.0, "the task went on without this attempt");
+                let drop_at = (!run.ends_by_itself).then(|| now.saturating_add(grace.max(run.stop_within)));
+                run.fate = Fate::Lost { drop_at };
+                run.leash().stop(StopReason::LeaseLost);
+                drop_at.into_iter().for_each(|drop_at| self.desk.deadlines.begins(drop_at));
+            }
+        }
+    }
+
     fn cancel(&self, task: &TaskId, token: Token) {
         let (now, grace) = (self.now(), self.desk.options.cancel_grace);
         for run in self.desk.table.lock().values_mut() {
@@ -130,7 +177,7 @@ impl Warden {
         let mut given_up: Vec<Slot> = Vec::new();
         for (slot, run) in self.desk.table.lock().iter_mut() {
             match run.fate {
-                Fate::Running if run.ending.is_none() && run.deadline.is_some_and(|deadline| deadline <= now) => {
+                Fate::Running if run.limit().is_some_and(|deadline| deadline <= now) => {
                     let drop_at = now.saturating_add(run.stop_within);
                     let settle_at = drop_at.saturating_add(self.desk.options.cancel_grace);
                     run.leash().stop(StopReason::TimedOut);
@@ -146,6 +193,10 @@ impl Warden {
                 }
                 Fate::Cancelled { drop_at: Some(at) } if at <= now => {
                     run.fate = Fate::Cancelled { drop_at: None };
+                    run.leash().pull();
+                }
+                Fate::Lost { drop_at: Some(at) } if at <= now => {
+                    run.fate = Fate::Lost { drop_at: None };
                     run.leash().pull();
                 }
                 Fate::TimedOut { drop_at: Some(at), settle_at } if at <= now => {
@@ -168,10 +219,10 @@ impl Warden {
     fn next_moment(&self) -> Option<Duration> {
         let table = self.desk.table.lock();
         let moments = table.values().filter_map(|run| match run.fate {
-            Fate::Running if run.ending.is_none() => run.deadline,
-            Fate::Cancelled { drop_at } => drop_at,
+            Fate::Running => run.limit(),
+            Fate::Cancelled { drop_at } | Fate::Lost { drop_at } => drop_at,
             Fate::TimedOut { drop_at, settle_at } => Some(drop_at.unwrap_or(settle_at)),
-            Fate::Running | Fate::Interrupted | Fate::Left => None,
+            Fate::Interrupted | Fate::Left => None,
         });
         moments.min()
     }

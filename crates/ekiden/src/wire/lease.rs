@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ekiden_core::attempt::clip;
 use ekiden_core::id::{Namespace, OpId};
 use ekiden_core::lease::Token;
 use ekiden_core::reason::{ReasonCode, Refusal};
@@ -132,9 +133,12 @@ impl Verdict {
                 let (result, result_encoding) = wire::encode(&result, JSON);
                 wire::Verdict::Succeeded { result: Some(result), result_encoding }
             }
-            Self::Failed(Failure { kind: FailureKind::Crashed, message }) => wire::Verdict::Crashed { error: message },
+            // What is beyond the limit of a message is not kept, so it is not sent.
+            Self::Failed(Failure { kind: FailureKind::Crashed, message }) => {
+                wire::Verdict::Crashed { error: clip(&message) }
+            }
             Self::Failed(failure) => wire::Verdict::Failed {
-                error: failure.message,
+                error: clip(&failure.message),
                 permanent: failure.kind == FailureKind::Permanent,
                 retry_after_ms: match failure.kind {
                     FailureKind::RetryAfter(wait) => Some(wait.as_u64()),

@@ -9,6 +9,7 @@ mod forgotten;
 mod lane_order;
 mod lane_overlap;
 mod lost;
+mod misreported;
 mod stale;
 mod stuck;
 mod tokens;
@@ -38,4 +39,5 @@ pub(crate) const ALL: &[Check] = &[
     tokens::check,
     ended_early::check,
     forgotten::check,
+    misreported::check,
 ];
