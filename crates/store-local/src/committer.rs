@@ -1,15 +1,14 @@
 //! The committer: one thread that writes what callers left at the desk, syncs once for all of them, and tells them. While it
 //! syncs, callers fill the next batch; a caller that is alone waits for one sync and nothing else.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ekiden_store::StoreError;
-use tokio::sync::oneshot;
-
 use crate::codec::Pen;
 use crate::desk::{Batch, send};
+use crate::durability::Waiter;
 use crate::log::LogError;
 use crate::shared::Shared;
 
@@ -116,7 +115,7 @@ fn append(shared: &Shared, bytes: &[u8], sequence: u64) -> Result<(), LogError> 
     Ok(())
 }
 
-fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>) {
+pub(crate) fn tell(waiters: Vec<Waiter>) {
     for waiter in waiters {
         // Whoever went away does not need the answer.
         let _ = waiter.send(Ok(()));
@@ -133,7 +132,11 @@ pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
 /// Starts the thread.
 pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name("ekiden-commit".to_owned()).spawn(move || {
-        run(&shared);
+        // Callers wait for this thread: without it they would wait for ever.
+        if catch_unwind(AssertUnwindSafe(|| run(&shared))).is_err() {
+            tracing::error!("the committer panicked, and the store takes nothing more until it is opened again");
+            shared.desk().fail("the committer panicked", u64::MAX);
+        }
         shared.wake_all();
     })
 }

@@ -51,6 +51,17 @@ impl LogOptions {
     }
 }
 
+/// How far a log goes at least, by what its checkpoint says. One that ends before was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reaches {
+    /// No log belongs to the checkpoint: the store is new, or a copy, or goes on without a log that is known to be lost.
+    Nowhere,
+    /// There is a segment. The log had no room for the last batches of the checkpoint.
+    ASegment,
+    /// The last batch of the checkpoint.
+    Checkpoint,
+}
+
 /// Takes back the batches of a log that is opened, in order. An error ends the opening.
 pub type Replay<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
@@ -76,7 +87,8 @@ pub struct Log {
 
 impl Log {
     /// Opens the log in this folder, or begins one there, and replays every whole batch after `after`, the last that the
-    /// checkpoint already has. A torn last batch is cut off. When this returns, everything that was replayed is durable.
+    /// checkpoint already has. A torn last batch is cut off; a log that does not reach where it must is damaged. When this returns,
+    /// everything that was replayed is durable, and the log reaches its checkpoint.
     ///
     /// The caller must hold whatever lock keeps other processes away.
     pub fn open(
@@ -84,10 +96,12 @@ impl Log {
         folder: &Path,
         options: LogOptions,
         after: u64,
+        reaches: Reaches,
         replay: &mut Replay<'_>,
     ) -> Result<Self, LogError> {
         let spares = Spares::new(disk.clone(), folder, options);
-        let recovered = recovery::recover(&*disk, folder, &options, &spares, after, replay)?;
+        let from = recovery::Start { after, reaches };
+        let recovered = recovery::recover(&*disk, folder, &options, &spares, from, replay)?;
         let (closed, next) = (recovered.closed, recovered.next);
         let current = match recovered.current {
             Some(segment) => segment,
@@ -198,17 +212,14 @@ impl Log {
         let next = begin(&*self.disk, &self.folder, &self.options, &self.spares, self.next, framed)?;
         self.spares.want_all();
         let before = std::mem::replace(&mut self.current, next);
-        if std::mem::take(&mut self.is_gap) {
-            let Segment { header, at, .. } = before;
-            self.closed.push_back(Closed { first: header.first, bytes: header.bytes, used: at });
-            self.spares.release(self.closed.drain(..));
-            return Ok(());
-        }
         // A segment that is still empty was replaced by its larger successor, which has the same name.
         if before.header.first < self.next {
             let Segment { path, file, header, at } = before;
             self.or_poison(segment::seal(&*file, &path, &header, at, self.next))?;
             self.closed.push_back(Closed { first: header.first, bytes: header.bytes, used: at });
+        }
+        if std::mem::take(&mut self.is_gap) {
+            self.spares.release(self.closed.drain(..));
         }
         Ok(())
     }

@@ -10,12 +10,13 @@ use ekiden_core::limits;
 use ekiden_core::task::Task;
 use ekiden_store::shelf::Stamp;
 use ekiden_store::{Happened, Hints, Op, Outcome, StoreError};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::Options;
 use crate::checkpoint::{Checkpoint, Snapshot};
 use crate::desk::{Desk, is_growth, names};
 use crate::disk::LockGuard;
+use crate::durability::{Basis, Wait};
 use crate::error;
 use crate::log::{Log, Spares};
 
@@ -47,9 +48,6 @@ pub(crate) struct Shared {
 
 /// A task as the checkpoint has it, and its key.
 type Body = ((Arc<Task>, Stamp), Key);
-
-/// What callers wait for.
-pub(crate) type Wait = Option<oneshot::Receiver<Result<(), StoreError>>>;
 
 impl Shared {
     pub(crate) fn new(
@@ -116,7 +114,9 @@ impl Shared {
         self.work.notify_all();
     }
 
+    /// Lets the checkpointer do its work without waiting for its time.
     pub(crate) fn want_upkeep(&self) {
+        self.desk().is_upkeep_wanted = true;
         self.upkeep.notify_all();
     }
 
@@ -159,6 +159,12 @@ impl Shared {
         self.is_checkpoint_full.load(Ordering::Relaxed)
     }
 
+    /// Takes nothing more. What was carried out is still written to the log and answered.
+    pub(crate) fn stop(&self, why: &str) {
+        self.desk().stop(why);
+        self.wake_all();
+    }
+
     /// There is nothing left to make room with. What waits for the log waits on, but nobody for it, and nothing more is taken.
     pub(crate) fn exhaust(&self) {
         let is_log_full = self.is_log_full();
@@ -195,8 +201,9 @@ impl Shared {
         desk.is_running() && (desk.is_behind(&self.options) || self.spares.ready() == 0)
     }
 
-    /// Carries ops out in the index and leaves the changes to the committer. What callers are told must wait.
-    pub(crate) fn carry_out(&self, ops: Vec<Op>) -> Result<(Vec<Outcome>, Wait), StoreError> {
+    /// Carries ops out in the index and leaves the changes to the committer. What callers are told must wait until it is durable,
+    /// each outcome by what it rests on.
+    pub(crate) fn carry_out(&self, ops: Vec<Op>) -> Result<(Vec<(Outcome, Basis)>, Wait), StoreError> {
         let mut refused = Vec::new();
         let mut desk = self.bring(&ops, &mut refused)?;
         let was_idle = desk.is_idle();
@@ -206,16 +213,16 @@ impl Shared {
         for op in ops {
             let refusal = refused.iter().find(|(key, _)| names(&op, key)).map(|(_, error)| error.clone());
             let outcome = match refusal {
-                Some(error) => Err(error),
-                None if exhausted || (full && is_growth(&op)) => Err(error::full(&self.folder)),
+                Some(error) => (Err(error), Basis::Nothing),
+                None if exhausted || (full && is_growth(&op)) => (Err(error::full(&self.folder)), Basis::Nothing),
                 None => match desk.check_writable(&op) {
                     Ok(()) => desk.carry_out(op, &self.hints, &self.checkpoint),
-                    Err(error) => Err(error),
+                    Err(error) => (Err(error), Basis::Nothing),
                 },
             };
             outcomes.push(outcome);
         }
-        let revision = desk.shelf.revision();
+        let revision = outcomes.iter().map(|(_, basis)| basis.revision()).max().unwrap_or(0);
         let wait = desk.wait_for(revision);
         if was_idle && !desk.is_idle() {
             self.work.notify_one();

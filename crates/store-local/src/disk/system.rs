@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::FallocateFlags;
 
-use super::{Disk, DiskFile, How, LockGuard, owned, write_zeros};
+use super::{At, Disk, DiskFile, How, LockGuard, owned, write_zeros};
 
 /// Only the owner enters.
 const FOLDER_MODE: u32 = 0o700;
@@ -27,7 +27,7 @@ impl Disk for SystemDisk {
             made => made?,
         }
         // Also for a folder that was there: whoever made it may have crashed before this line.
-        self.sync_folder(parent)
+        self.sync_folder(parent).map_err(At::name(parent))
     }
 
     fn check_folder(&self, folder: &Path) -> io::Result<()> {
