@@ -12,6 +12,7 @@ use ekiden_store::StoreError;
 use crate::checkpoint::{Changed, Row, Upto, sorted};
 use crate::committer::{tell, with_source};
 use crate::error;
+use crate::log::LogError;
 use crate::reserve;
 use crate::shared::Shared;
 
@@ -29,9 +30,11 @@ pub(crate) fn run(shared: &Shared) {
     loop {
         let goes_on = rest(shared);
         if shared.spares.is_wanting() {
-            if let Err(error) = shared.spares.prepare() {
-                tracing::warn!(error = with_source(&error), "no spare segment could be made");
+            let prepared = shared.spares.prepare();
+            if let Err(error) = &prepared {
+                tracing::warn!(error = with_source(error), "no spare segment could be made");
             }
+            shared.set_spares_lack_files(matches!(prepared, Err(LogError::Scarce { .. })));
             shared.room.notify_waiters();
         }
         if goes_on || shared.options.checkpoint_on_close {

@@ -12,7 +12,7 @@ use crate::durability::Waiter;
 use crate::log::LogError;
 use crate::shared::Shared;
 
-/// 100 ms: how soon a full disk is tried again.
+/// 100 ms: how soon a full disk is tried again, or another file.
 const RETRY_FULL: Duration = Duration::from_millis(100);
 
 /// 16 times: whoever was just answered usually comes again at once, and a batch that waits for them saves a sync. Yielding costs
@@ -104,9 +104,10 @@ fn append(shared: &Shared, bytes: &[u8], sequence: u64) -> Result<(), LogError> 
                 log.sync()?;
                 break;
             }
-            Err(LogError::NoSpace { .. }) if shared.desk().is_running() => {
+            Err(error) if error.is_passing() && shared.desk().is_running() => {
                 drop(log);
-                shared.wait_for_room(sequence, RETRY_FULL);
+                let lacks_files = matches!(error, LogError::Scarce { .. });
+                shared.wait_for_room(sequence, lacks_files, RETRY_FULL);
             }
             Err(error) => return Err(error),
         }

@@ -56,11 +56,20 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes the names in a folder durable.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 
+    /// Opens a folder, so that its names can be made durable when the process can open nothing more.
+    fn open_folder(&self, folder: &Path) -> io::Result<Box<dyn DiskFolder>>;
+
     /// What an unprivileged user may still write to the file system of this folder.
     fn free_bytes(&self, folder: &Path) -> io::Result<u64>;
 
     /// Takes the exclusive lock that a file stands for, or fails with `WouldBlock`. The file is made if it is missing.
     fn lock(&self, path: &Path) -> io::Result<LockGuard>;
+}
+
+/// An open folder.
+pub trait DiskFolder: Send + Sync + Debug {
+    /// Makes the names in it durable.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// An open file. No call moves a cursor: they take an offset, so one handle serves several threads.

@@ -57,6 +57,13 @@ pub(crate) fn full(path: &Path) -> StoreError {
     StoreError { happened: Happened::NotApplied, retryable: true, refusal, source: None }
 }
 
+/// No file can be opened for what comes next; nothing was written.
+pub(crate) fn scarce(path: &Path) -> StoreError {
+    let why = "no file can be opened: too many are open, or there is no memory";
+    let refusal = Refusal::new(ReasonCode::StoreUnavailable).with("path", path.display()).with("why", why);
+    StoreError { happened: Happened::NotApplied, retryable: true, refusal, source: None }
+}
+
 /// A write or sync failed, and the store takes nothing more until it is opened again.
 pub(crate) fn failed(why: &str, happened: Happened) -> StoreError {
     let refusal = Refusal::new(ReasonCode::StoreFailed).with("why", why);

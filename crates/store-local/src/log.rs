@@ -99,7 +99,8 @@ impl Log {
         reaches: Reaches,
         replay: &mut Replay<'_>,
     ) -> Result<Self, LogError> {
-        let spares = Spares::new(disk.clone(), folder, options);
+        disk.create_folder(folder).map_err(LogError::io("create", folder))?;
+        let spares = Spares::new(disk.clone(), folder, options).map_err(LogError::io("open", folder))?;
         let from = recovery::Start { after, reaches };
         let recovered = recovery::recover(&*disk, folder, &options, &spares, from, replay)?;
         let (closed, next) = (recovered.closed, recovered.next);
@@ -134,8 +135,8 @@ impl Log {
     /// Writes a batch, which is not durable before [`sync`](Self::sync) returned. Gives its sequence number, one more than
     /// that of the batch before. A batch before it that was not synced yet is synced first.
     ///
-    /// After [`LogError::NoSpace`] and [`LogError::TooLarge`] nothing was written and the log goes on; any other error
-    /// poisons it.
+    /// After [`LogError::NoSpace`], [`LogError::Scarce`] and [`LogError::TooLarge`] nothing was written and the log goes on; any other
+    /// error poisons it.
     pub fn append(&mut self, bytes: &[u8]) -> Result<u64, LogError> {
         if bytes.len() > BATCH_BYTES_MAX {
             return Err(LogError::TooLarge { bytes: bytes.len(), max: BATCH_BYTES_MAX });
@@ -243,10 +244,10 @@ fn begin(
     let bytes = if fits { options.segment_bytes } else { bytes };
     let file = if fits { spares.take() } else { spares.make(bytes) };
     let header = SegmentHeader { first, bytes, salt: options.salt.wrapping_add(first) };
-    let begun = file.and_then(|file| segment::activate(disk, folder, file, header));
+    let begun = file.and_then(|file| segment::activate(disk, folder, spares.names(), file, header));
     begun.inspect_err(|error| {
-        // A full disk is known before anything was written.
-        if !matches!(error, LogError::NoSpace { .. }) {
+        // A full disk, or a file that cannot be opened, is known before anything was written.
+        if !error.is_passing() {
             spares.poison();
         }
     })

@@ -426,6 +426,39 @@ fn a_store_whose_lock_file_was_removed_keeps_others_out() {
     block_on(ward.look(&LocalStore::open(&path, Options::default()).unwrap())).unwrap();
 }
 
+/// A process that can open nothing more for a while, as when its clients have as many connections as it may have files. Tasks that are
+/// here come to their end, new ones are refused at worst, not for want of room, and nothing of it lasts.
+#[test]
+fn random_times_without_files_lose_nothing_and_fail_nothing() {
+    let mut refused = 0;
+    for seed in seeds(60) {
+        let disk = FakeDisk::new(seed);
+        let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
+        let mut ward = Ward::new(seed);
+        for _ in 0..3 {
+            answered(ward.hold(&store, 20));
+            disk.set_out_of_files(true);
+            for _ in 0..20 {
+                answered(ward.finish_one(&store)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                let Err(error) = answered(ward.enqueue(&store)) else { continue };
+                refused += 1;
+                let told = (error.happened, error.code(), error.retryable);
+                assert_eq!(told, (Happened::NotApplied, ReasonCode::StoreUnavailable, true), "seed {seed}: {error}");
+            }
+            let findings = block_on(store.check(CheckDepth::Quick)).unwrap();
+            assert!(findings.iter().all(|finding| finding.code == ReasonCode::StoreUnavailable), "{findings:?}");
+            disk.set_out_of_files(false);
+            ward::until("new tasks are taken again", || block_on(ward.enqueue(&store)).ok());
+        }
+        let disk = disk.power_cut(seed);
+        drop(store);
+        let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk))).unwrap();
+        block_on(ward.look(&store)).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        assert_eq!(block_on(store.check(CheckDepth::Full)).unwrap(), [], "seed {seed}");
+    }
+    assert!(refused > 20, "{refused} tasks were refused only");
+}
+
 /// The bytes of every segment of the log, in order, and the names.
 fn segments(disk: &FakeDisk) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(FOLDER).join("log");

@@ -36,7 +36,6 @@ pub(super) fn recover(
     replay: &mut Replay<'_>,
 ) -> Result<Recovered, LogError> {
     let after = from.after;
-    disk.create_folder(folder).map_err(LogError::io("create", folder))?;
     let mut firsts = survey(disk, folder, options, spares)?;
     // A name that was only remembered by the kernel when the process before us died becomes durable here.
     disk.sync_folder(folder).map_err(LogError::io("sync", folder))?;
@@ -74,11 +73,10 @@ fn survey(disk: &dyn Disk, folder: &Path, options: &LogOptions, spares: &Spares)
             Ok(Some(Name::Segment(first))) => firsts.push(first),
             Ok(Some(Name::Spare(number))) => {
                 spares.number_after(number);
-                let length = disk.open(&path, How::Existing).and_then(|file| file.len());
-                if length.map_err(LogError::io("open", &path))? == options.segment_bytes
-                    && spares.ready() < options.spares_max
-                {
-                    spares.adopt(Name::Spare(number));
+                let opened = disk.open(&path, How::Existing).and_then(|file| Ok((file.len()?, file)));
+                let (length, file) = opened.map_err(LogError::io("open", &path))?;
+                if length == options.segment_bytes && spares.ready() < options.spares_max {
+                    spares.adopt(Name::Spare(number), file);
                 } else {
                     disk.remove(&path).map_err(LogError::io("remove", &path))?;
                 }

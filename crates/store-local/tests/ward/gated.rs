@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use ekiden_store_local::disk::fake::FakeDisk;
-use ekiden_store_local::disk::{Disk, DiskFile, How, LockGuard};
+use ekiden_store_local::disk::{Disk, DiskFile, DiskFolder, How, LockGuard};
 
 /// Whether calls are held up, and how many are.
 #[derive(Debug, Default)]
@@ -129,6 +129,10 @@ impl Disk for GatedDisk {
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         self.disk.sync_folder(folder)
+    }
+
+    fn open_folder(&self, folder: &Path) -> io::Result<Box<dyn DiskFolder>> {
+        self.disk.open_folder(folder)
     }
 
     fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
