@@ -15,6 +15,7 @@ use hyper::service::service_fn;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::connections::Connections;
+use crate::descriptors;
 use crate::front::Front;
 use crate::hush::Hushable;
 use crate::limits;
@@ -41,7 +42,7 @@ const NO_FILES: [i32; 2] = [23, 24];
 /// Accepts connections until the server is to end; then waits for those under way to finish.
 pub(crate) async fn accept(listener: TcpListener, front: Arc<Front>, shared: &Arc<Shared>) {
     let busy = busy();
-    let connections = Connections::new(shared.options.connections_max);
+    let connections = Connections::new(descriptors::connections_within(shared.options.connections_max));
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => accepted.map(|(stream, _)| stream),

@@ -10,6 +10,7 @@ mod body;
 mod budget;
 mod call;
 mod connections;
+mod descriptors;
 mod docs;
 mod events;
 mod finish;

@@ -23,7 +23,20 @@ async fn open(folder: PathBuf, word: String) -> Opened {
         }
         "no-sync" => Options { disk: planted(PlantedBug::SyncDoesNothing), ..small() },
         // In one segment: the seal of another would show that something is missing.
-        "no-log-sync" => Options { disk: planted(PlantedBug::LogSyncHappensOnce), segment_bytes: 4 << 20, ..small() },
+        // Each new task waits until the checkpoint has all others.
+        "no-log-sync" => Options {
+            disk: planted(PlantedBug::LogSyncHappensOnce),
+            segment_bytes: 4 << 20,
+            unwritten_bytes_max: 1,
+            ..small()
+        },
+        // And without a checkpoint, which would show it too.
+        "no-log-sync-unseen" => Options {
+            disk: planted(PlantedBug::LogSyncHappensOnce),
+            segment_bytes: 4 << 20,
+            checkpoint_every: Duration::from_secs(3_600),
+            ..small()
+        },
         "ack-before-sync" => Options { disk: planted(PlantedBug::SyncHappensLate), ..small() },
         other => return Err(format!("no store is called \"{other}\"").into()),
     };

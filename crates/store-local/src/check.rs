@@ -6,10 +6,13 @@ use ekiden_store::{Finding, StoreError};
 use crate::checkpointer;
 use crate::shared::Shared;
 
-/// What is known without reading: whether there is room.
+/// What is known without reading: whether there is room, and whether files can be opened.
 pub(crate) fn quick(shared: &Shared) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if shared.is_full() {
+    if shared.lacks_files() {
+        let what = format!("{} takes no new tasks: no file can be opened", shared.folder.display());
+        findings.push(Finding { code: ReasonCode::StoreUnavailable, key: None, what });
+    } else if shared.is_full() {
         let what = format!("{} has no room for new tasks", shared.folder.display());
         findings.push(Finding { code: ReasonCode::StoreFull, key: None, what });
     }

@@ -25,10 +25,11 @@ use redb::{Database, ReadableDatabase, TableDefinition};
 
 use crate::disk::{Disk, How};
 use crate::error;
+use crate::log::Reaches;
 
 pub(crate) use changes::Changes;
 pub(crate) use load::Loaded;
-pub(crate) use snapshot::Snapshot;
+pub(crate) use snapshot::{Lists, Snapshot};
 pub(crate) use sorted::{Row, sorted};
 pub(crate) use write::Upto;
 
@@ -47,13 +48,14 @@ const COUNTS: TableDefinition<'_, &[u8], u64> = TableDefinition::new("counts");
 /// Numbers about the whole.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
-/// The number that says whether a log belongs to the checkpoint: 1 if one does, 0 or nothing if none has to.
+/// The number that says how far the log goes at least: 0 or nothing if there need not be one, 1 if it has the last batch of the
+/// checkpoint, 2 if it had no room for that.
 const LOG: &str = "log";
 
 /// The format that this program writes, and the lowest program that may open it.
 const FORMAT: u64 = 2;
 
-const FILE: &str = "checkpoint.redb";
+pub(crate) const FILE: &str = "checkpoint.redb";
 
 /// What a new file is called until it is whole.
 const DRAFT: &str = "checkpoint.new";
@@ -119,6 +121,12 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Opens the file if an earlier try to open it again failed.
+    pub(crate) fn open_again(&self) -> Result<(), StoreError> {
+        let is_open = self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        if is_open { Ok(()) } else { self.reopen() }
+    }
+
     /// Closes the file.
     pub(crate) fn close(&self) {
         self.database.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -150,7 +158,7 @@ fn make(disk: &Arc<dyn Disk>, folder: &Path, path: &Path) -> Result<(), StoreErr
         cache_bytes: 0,
         database: RwLock::new(Some(Arc::new(database))),
     };
-    new.write(&[], Upto { sequence: 0, revision: 0, has_log: false })?;
+    new.write(&[], Upto { sequence: 0, revision: 0, log: Reaches::Nowhere })?;
     new.close();
     let file = disk.open(&draft, How::Existing).map_err(|source| error::io(&draft, source))?;
     file.sync_data().map_err(|source| error::io(&draft, source))?;

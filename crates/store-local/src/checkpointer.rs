@@ -1,6 +1,7 @@
 //! The checkpointer: one thread that carries what is in the log over to the checkpoint, in large transactions behind everybody's
 //! back, lets go of what need not be in memory, and keeps spare segments at hand.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 
@@ -9,7 +10,9 @@ use ekiden_core::reason::ReasonCode;
 use ekiden_store::StoreError;
 
 use crate::checkpoint::{Changed, Row, Upto, sorted};
-use crate::committer::with_source;
+use crate::committer::{tell, with_source};
+use crate::error;
+use crate::log::LogError;
 use crate::reserve;
 use crate::shared::Shared;
 
@@ -27,9 +30,11 @@ pub(crate) fn run(shared: &Shared) {
     loop {
         let goes_on = rest(shared);
         if shared.spares.is_wanting() {
-            if let Err(error) = shared.spares.prepare() {
-                tracing::warn!(error = with_source(&error), "no spare segment could be made");
+            let prepared = shared.spares.prepare();
+            if let Err(error) = &prepared {
+                tracing::warn!(error = with_source(error), "no spare segment could be made");
             }
+            shared.set_spares_lack_files(matches!(prepared, Err(LogError::Scarce { .. })));
             shared.room.notify_waiters();
         }
         if goes_on || shared.options.checkpoint_on_close {
@@ -46,7 +51,8 @@ fn rest(shared: &Shared) -> bool {
     let mut desk = shared.desk();
     let mut waited = false;
     while desk.is_running() {
-        if desk.is_checkpoint_wanted(&shared.options) || shared.spares.is_wanting() && waited {
+        let is_wanted = std::mem::take(&mut desk.is_upkeep_wanted);
+        if is_wanted || desk.is_checkpoint_wanted(&shared.options) || shared.spares.is_wanting() && waited {
             return true;
         }
         // Without room for the reserve nothing new comes in that would be a reason to look for room again.
@@ -65,15 +71,22 @@ fn rest(shared: &Shared) -> bool {
     false
 }
 
-/// Writes one checkpoint, if it must be with the room that is kept for it.
+/// Writes one checkpoint, if it must be with the room that is kept for it. Only a full disk is tried again: after any other failure
+/// it is unknown what the disk has of the file, and the log behind it must stay.
 fn write_with_reserve(shared: &Shared) {
-    while let Err(error) = write(shared) {
-        tracing::warn!(%error, "the checkpoint could not be written and is tried again");
-        let is_full = error.code() == ReasonCode::StoreFull;
-        if is_full {
-            shared.set_checkpoint_full(true);
+    while let Err(error) = shared.checkpoint.open_again().and_then(|()| write(shared)) {
+        if error::is_passing(&error) {
+            tracing::warn!(%error, "the checkpoint could not be opened and is tried again");
+            return;
         }
-        let is_spent = is_full && reserve::spend(shared);
+        if error.code() != ReasonCode::StoreFull {
+            tracing::error!(%error, "the checkpoint failed, and the store takes nothing more until it is opened again");
+            shared.stop(&with_source(&error));
+            return;
+        }
+        tracing::warn!(%error, "the checkpoint could not be written and is tried again");
+        shared.set_checkpoint_full(true);
+        let is_spent = reserve::spend(shared);
         reopen(shared);
         if !is_spent {
             shared.exhaust();
@@ -109,13 +122,13 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
         return Ok(());
     };
     let rows = sorted(&frozen.changes);
-    let has_log = shared.desk().is_durable(frozen.revision);
-    shared.checkpoint.write(&rows, Upto { sequence: frozen.sequence, revision: frozen.revision, has_log })?;
-    let visitors = {
+    let Some(log) = shared.desk().begin_write(&frozen) else { return Ok(()) };
+    shared.checkpoint.write(&rows, Upto { sequence: frozen.sequence, revision: frozen.revision, log })?;
+    let (waiters, visitors) = {
         let mut desk = shared.desk();
-        desk.thaw();
-        desk.take_visitors()
+        (desk.thaw(), desk.take_visitors())
     };
+    tell(waiters);
     shared.room.notify_waiters();
     shared.log().release(frozen.sequence);
     shared.wake_committer();
@@ -209,8 +222,12 @@ fn step_back() {
 pub(crate) fn start(shared: Arc<Shared>, committer: thread::JoinHandle<()>) -> std::io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name("ekiden-checkpoint".to_owned()).spawn(move || {
         step_back();
-        run(&shared);
-        // A panic there was printed there; the store then has failed in any case.
+        // Callers wait for this thread too: for room, and on a full disk for what the log cannot take.
+        if catch_unwind(AssertUnwindSafe(|| run(&shared))).is_err() {
+            tracing::error!("the checkpointer panicked, and the store takes nothing more until it is opened again");
+            shared.stop("the checkpointer panicked");
+        }
+        // A panic there has failed the store already.
         let _ = committer.join();
         shared.leave_folder();
     })

@@ -1,19 +1,18 @@
 //! The committer: one thread that writes what callers left at the desk, syncs once for all of them, and tells them. While it
 //! syncs, callers fill the next batch; a caller that is alone waits for one sync and nothing else.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ekiden_store::StoreError;
-use tokio::sync::oneshot;
-
 use crate::codec::Pen;
 use crate::desk::{Batch, send};
+use crate::durability::Waiter;
 use crate::log::LogError;
 use crate::shared::Shared;
 
-/// 100 ms: how soon a full disk is tried again.
+/// 100 ms: how soon a full disk is tried again, or another file.
 const RETRY_FULL: Duration = Duration::from_millis(100);
 
 /// 16 times: whoever was just answered usually comes again at once, and a batch that waits for them saves a sync. Yielding costs
@@ -105,9 +104,10 @@ fn append(shared: &Shared, bytes: &[u8], sequence: u64) -> Result<(), LogError> 
                 log.sync()?;
                 break;
             }
-            Err(LogError::NoSpace { .. }) if shared.desk().is_running() => {
+            Err(error) if error.is_passing() && shared.desk().is_running() => {
                 drop(log);
-                shared.wait_for_room(sequence, RETRY_FULL);
+                let lacks_files = matches!(error, LogError::Scarce { .. });
+                shared.wait_for_room(sequence, lacks_files, RETRY_FULL);
             }
             Err(error) => return Err(error),
         }
@@ -116,7 +116,7 @@ fn append(shared: &Shared, bytes: &[u8], sequence: u64) -> Result<(), LogError> 
     Ok(())
 }
 
-fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>) {
+pub(crate) fn tell(waiters: Vec<Waiter>) {
     for waiter in waiters {
         // Whoever went away does not need the answer.
         let _ = waiter.send(Ok(()));
@@ -133,7 +133,11 @@ pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
 /// Starts the thread.
 pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name("ekiden-commit".to_owned()).spawn(move || {
-        run(&shared);
+        // Callers wait for this thread: without it they would wait for ever.
+        if catch_unwind(AssertUnwindSafe(|| run(&shared))).is_err() {
+            tracing::error!("the committer panicked, and the store takes nothing more until it is opened again");
+            shared.desk().fail("the committer panicked", u64::MAX);
+        }
         shared.wake_all();
     })
 }

@@ -33,7 +33,7 @@ impl LocalStore {
         }
         drop(Self::open(folder, Options { checkpoint_on_close: true, ..options })?);
         let lock = open::lock(disk.as_ref(), folder)?;
-        let checkpoint = Checkpoint::open(disk, folder, cache_bytes)?;
+        let (checkpoint, lock) = open::open_checkpoint(&disk, folder, cache_bytes, lock)?;
         let (before_bytes, after_bytes) = checkpoint.compact()?;
         drop(lock);
         Ok(Compacted { before_bytes, after_bytes })

@@ -19,7 +19,9 @@ use tokio::sync::oneshot;
 use crate::Options;
 use crate::checkpoint::{Changed, Changes, Checkpoint, Snapshot};
 use crate::codec::Unreadable;
+use crate::durability::{Basis, Durability, Wait, Waiter};
 use crate::error;
+use crate::log::Reaches;
 use crate::note::Note;
 
 /// Everything behind the lock.
@@ -31,10 +33,7 @@ pub(crate) struct Desk {
     next_sequence: u64,
     /// A list that was used before.
     emptied: Vec<Note>,
-    /// Who waits until a revision is durable, in the order of revisions.
-    waiters: VecDeque<(u64, oneshot::Sender<Result<(), StoreError>>)>,
-    /// Everything up to this revision is durable.
-    durable: u64,
+    durability: Durability,
     /// The checkpointer, until the log has everything up to a revision.
     checkpointer: Option<(u64, oneshot::Sender<()>)>,
     /// The last batch that the checkpoint has.
@@ -61,6 +60,8 @@ pub(crate) struct Desk {
     sealed_off: HashMap<Key, u8>,
     /// Whether the checkpointer sleeps until there is something to write.
     pub(crate) is_upkeep_asleep: bool,
+    /// A caller waits for the checkpointer, which may be busy with something else just now.
+    pub(crate) is_upkeep_wanted: bool,
     pub(crate) status: Status,
 }
 
@@ -113,15 +114,14 @@ impl Desk {
         next_sequence: u64,
         segment_bytes: u64,
     ) -> Self {
-        let durable = shelf.revision();
+        let durability = Durability::new(shelf.revision());
         let changes_bytes = changes.iter().map(|(_, changed)| bytes_of(changed)).sum();
         Self {
             shelf,
             pending: VecDeque::new(),
             next_sequence,
             emptied: Vec::new(),
-            waiters: VecDeque::new(),
-            durable,
+            durability,
             checkpointer: None,
             checkpointed: 0,
             batch_full: usize::try_from(segment_bytes / 2).unwrap_or(BATCH_FULL).min(BATCH_FULL),
@@ -130,6 +130,7 @@ impl Desk {
             writing: None,
             visitors: Vec::new(),
             is_upkeep_asleep: false,
+            is_upkeep_wanted: false,
             newest: known.clone(),
             known,
             snapshot: None,
@@ -163,12 +164,12 @@ impl Desk {
         }
     }
 
-    /// Carries out an op in the index, and notes what has to be written.
-    pub(crate) fn carry_out(&mut self, mut op: Op, hints: &Hints, checkpoint: &Checkpoint) -> Outcome {
+    /// Carries out an op in the index, and notes what has to be written. An op goes into one batch as a whole.
+    pub(crate) fn carry_out(&mut self, mut op: Op, hints: &Hints, checkpoint: &Checkpoint) -> (Outcome, Basis) {
         if self.pending.back().is_none_or(|batch| batch.bytes >= self.batch_full) {
             self.begin_batch();
         }
-        let snapshot = self.snapshot.take();
+        let (before, snapshot) = (self.shelf.revision(), self.snapshot.take());
         let mut journal = Journal {
             batch: self.pending.back_mut().expect("there is a batch with room"),
             changes: &mut self.changes,
@@ -181,7 +182,8 @@ impl Desk {
         };
         let outcome = self.shelf.carry_out(&mut op, &mut journal);
         self.snapshot = journal.snapshot;
-        outcome
+        let basis = Basis::of(&outcome, before, self.shelf.revision());
+        (outcome, basis)
     }
 
     /// A view of the latest checkpoint.
@@ -257,13 +259,8 @@ impl Desk {
     }
 
     /// Waits until a revision is durable; `None` if it is.
-    pub(crate) fn wait_for(&mut self, revision: u64) -> Option<oneshot::Receiver<Result<(), StoreError>>> {
-        if self.is_durable(revision) {
-            return None;
-        }
-        let (sender, receiver) = oneshot::channel();
-        self.waiters.push_back((self.shelf.revision(), sender));
-        Some(receiver)
+    pub(crate) fn wait_for(&mut self, revision: u64) -> Wait {
+        self.durability.wait_for(revision)
     }
 
     /// Lets the checkpointer wait until the log has everything up to this revision; `None` if it has. The answer does not come if the
@@ -286,7 +283,7 @@ impl Desk {
     }
 
     pub(crate) const fn is_durable(&self, revision: u64) -> bool {
-        revision <= self.durable
+        self.durability.has(revision)
     }
 
     /// Whether the checkpoint has this batch.
@@ -294,36 +291,35 @@ impl Desk {
         sequence <= self.checkpointed
     }
 
-    /// Everything up to this revision is durable. Gives whom to tell.
-    pub(crate) fn settle(&mut self, revision: u64) -> Vec<oneshot::Sender<Result<(), StoreError>>> {
-        self.durable = self.durable.max(revision);
+    /// Everything up to this revision is durable. Gives the callers that need not wait any more.
+    pub(crate) fn settle(&mut self, revision: u64) -> Vec<Waiter> {
         if self.checkpointer.as_ref().is_some_and(|(upto, _)| *upto <= revision) {
             self.let_checkpoint_go_ahead();
         }
-        let count = self.waiters.partition_point(|(waits_for, _)| *waits_for <= revision);
-        self.waiters.drain(..count).map(|(_, waiter)| waiter).collect()
+        self.durability.settle(revision)
     }
 
-    /// Tells all who wait that nobody knows when what they wait for will be durable.
+    /// Tells all who wait that it is unknown when what they wait for will be durable.
     pub(crate) fn let_go(&mut self, why: &StoreError) {
-        for (_, waiter) in self.waiters.drain(..) {
-            // Whoever went away does not need the answer.
-            let _ = waiter.send(Err(why.clone()));
-        }
+        self.durability.halt(u64::MAX, why);
     }
 
-    /// A write failed: what was on its way is unknown, what was not is not applied, and nothing more is taken.
+    /// A write failed. What was not durable up to this revision may be on disk; what comes later is not, and nothing more is taken.
     pub(crate) fn fail(&mut self, why: &str, unknown_upto: u64) {
         if !self.has_failed() {
             self.status = Status::Failed(why.to_owned());
         }
         self.checkpointer = None;
-        for (revision, waiter) in self.waiters.drain(..) {
-            let happened = if revision <= unknown_upto { Happened::Unknown } else { Happened::NotApplied };
-            // Whoever went away does not need the answer.
-            let _ = waiter.send(Err(error::failed(why, happened)));
-        }
+        self.durability.halt(unknown_upto, &error::failed(why, Happened::Unknown));
         self.pending.clear();
+    }
+
+    /// Takes nothing more because something failed beside the log; what is pending is still written. A store that was closed
+    /// before has all in its log.
+    pub(crate) fn stop(&mut self, why: &str) {
+        if self.is_running() {
+            self.status = Status::Failed(why.to_owned());
+        }
     }
 
     /// Takes requests no more; what is pending is still written.
@@ -349,7 +345,7 @@ impl Desk {
 
     /// How many callers wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiters.len()
+        self.durability.waiting()
     }
 
     /// The next batch to write.
@@ -402,12 +398,21 @@ impl Desk {
         self.writing.clone()
     }
 
-    /// The checkpoint has what was frozen.
-    pub(crate) fn thaw(&mut self) {
-        if let Some(frozen) = self.writing.take() {
-            self.checkpointed = frozen.sequence;
+    /// How far the log goes, before what is frozen is written. `None` if the store has failed: what was answered then must stay true.
+    pub(crate) fn begin_write(&mut self, frozen: &Frozen) -> Option<Reaches> {
+        if self.has_failed() {
+            return None;
         }
+        self.durability.may_have(frozen.revision);
+        Some(if self.is_durable(frozen.revision) { Reaches::Checkpoint } else { Reaches::ASegment })
+    }
+
+    /// The checkpoint has what was frozen, which is durable with it. Gives the callers that need not wait any more.
+    pub(crate) fn thaw(&mut self) -> Vec<Waiter> {
         self.forget_snapshot();
+        let Some(frozen) = self.writing.take() else { return Vec::new() };
+        self.checkpointed = frozen.sequence;
+        self.settle(frozen.revision)
     }
 
     pub(crate) fn take_visitors(&mut self) -> Vec<(Key, u64)> {
@@ -415,11 +420,14 @@ impl Desk {
     }
 }
 
+/// 256 bytes: a key and what is kept beside it.
+const DELETION_BYTES: usize = 256;
+
 /// About how many bytes a change takes in memory and will take in the checkpoint.
 fn bytes_of(changed: &Changed) -> usize {
     match changed {
         Changed::Put { record, .. } => bytes_of_record(record),
-        Changed::Gone { .. } => 256,
+        Changed::Gone { .. } => DELETION_BYTES,
     }
 }
 
@@ -489,6 +497,7 @@ impl Scribe for Journal<'_> {
     }
 
     fn deleted(&mut self, key: &Key, revision: u64) {
+        self.batch.bytes += DELETION_BYTES;
         self.batch.notes.push(Note::Deleted { key: key.clone(), revision });
         self.batch.revision = revision;
         self.note(key, |_| Changed::Gone { revision });

@@ -10,7 +10,7 @@ mod system;
 
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(crate) use owned::Found;
 pub use system::SystemDisk;
@@ -56,11 +56,20 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes the names in a folder durable.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
 
+    /// Opens a folder, so that its names can be made durable when the process can open nothing more.
+    fn open_folder(&self, folder: &Path) -> io::Result<Box<dyn DiskFolder>>;
+
     /// What an unprivileged user may still write to the file system of this folder.
     fn free_bytes(&self, folder: &Path) -> io::Result<u64>;
 
     /// Takes the exclusive lock that a file stands for, or fails with `WouldBlock`. The file is made if it is missing.
     fn lock(&self, path: &Path) -> io::Result<LockGuard>;
+}
+
+/// An open folder.
+pub trait DiskFolder: Send + Sync + Debug {
+    /// Makes the names in it durable.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// An open file. No call moves a cursor: they take an offset, so one handle serves several threads.
@@ -125,6 +134,36 @@ pub fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
 /// Whether an error says that the disk, or somebody's share of it, is full.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// The error numbers of a system and a process with too many open files, and of one without memory: `ENFILE`, `EMFILE` and `ENOMEM`, the
+/// same on every Unix.
+const PASSING: [i32; 3] = [23, 24, 12];
+
+/// Whether an error says that something is scarce now, and nothing of the disk.
+pub fn is_passing(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|code| PASSING.contains(&code))
+}
+
+/// What a call failed on, if that is not the path that it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub(crate) struct At {
+    pub(crate) path: PathBuf,
+    source: io::Error,
+}
+
+impl At {
+    /// Names the path that a call failed on.
+    pub(crate) fn name(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+        let path = path.to_owned();
+        move |source| io::Error::new(source.kind(), Self { path, source })
+    }
+
+    /// The path that an error names by itself.
+    pub(crate) fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
 }
 
 /// A length in memory as a length on disk.

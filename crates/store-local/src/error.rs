@@ -7,7 +7,7 @@ use ekiden_core::reason::{ReasonCode, Refusal};
 use ekiden_store::{Happened, StoreError};
 
 use crate::codec::Unreadable;
-use crate::disk::{self, Found};
+use crate::disk::{self, At, Found};
 
 /// Something stored cannot be read; `place` says where it is.
 pub(crate) fn damaged(place: impl ToString, what: impl ToString) -> StoreError {
@@ -31,8 +31,14 @@ pub(crate) fn io(path: &Path, error: io::Error) -> StoreError {
         return StoreError::invalid(refusal).because(error);
     }
     let code = if disk::is_full(&error) { ReasonCode::StoreFull } else { ReasonCode::StoreUnavailable };
+    let path = At::of(&error).map_or(path, |at| &at.path);
     let refusal = Refusal::new(code).with("path", path.display()).with("why", &error);
     StoreError { happened: Happened::NotApplied, retryable: true, refusal, source: None }.because(error)
+}
+
+/// Whether something failed that may work in a moment, before anything was written.
+pub(crate) fn is_passing(error: &StoreError) -> bool {
+    error.source.as_ref().and_then(|source| source.downcast_ref()).is_some_and(disk::is_passing)
 }
 
 /// The folder belongs to another process.
@@ -48,6 +54,13 @@ pub(crate) fn too_new(path: &Path, format: u64) -> StoreError {
 /// The disk is full; nothing was written.
 pub(crate) fn full(path: &Path) -> StoreError {
     let refusal = Refusal::new(ReasonCode::StoreFull).with("path", path.display());
+    StoreError { happened: Happened::NotApplied, retryable: true, refusal, source: None }
+}
+
+/// No file can be opened for what comes next; nothing was written.
+pub(crate) fn scarce(path: &Path) -> StoreError {
+    let why = "no file can be opened: too many are open, or there is no memory";
+    let refusal = Refusal::new(ReasonCode::StoreUnavailable).with("path", path.display()).with("why", why);
     StoreError { happened: Happened::NotApplied, retryable: true, refusal, source: None }
 }
 

@@ -11,6 +11,7 @@ mod committer;
 mod compact;
 mod desk;
 pub mod disk;
+mod durability;
 mod error;
 mod footprint;
 mod listing;

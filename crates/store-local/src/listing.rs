@@ -1,25 +1,30 @@
 //! Listings over what is in memory and what rests in the checkpoint, merged in one order.
 
+use ekiden_core::filter::TaskFilter;
+use ekiden_core::id::PoolName;
 use ekiden_core::limits;
 use ekiden_core::record::Versioned;
-use ekiden_store::shelf::{Candidate, Listed, Look, Scan, cursor_of, parse_cursor};
-use ekiden_store::{DueEntry, DueQuery, ListOrder, Page, StoreError, TaskQuery};
+use ekiden_core::task::Phase;
+use ekiden_store::shelf::{Candidate, Listed, Look, Scan, Shelf, cursor_of, parse_cursor};
+use ekiden_store::{CountScope, DueEntry, DueQuery, ListOrder, Page, StoreError, TaskQuery};
 
-use crate::checkpoint::Snapshot;
-use crate::shared::{Shared, Wait};
+use crate::checkpoint::{Lists, Snapshot};
+use crate::durability::Wait;
+use crate::shared::Shared;
 
 /// 4 times: whoever lists while much goes to rest takes the lock for the whole look then, so that it ends.
 const LOOKS_MAX: usize = 4;
 
-/// A page of tasks.
-pub(crate) fn tasks(shared: &Shared, query: &TaskQuery) -> Result<(Page<Versioned>, Wait), StoreError> {
+/// A page of tasks, and the revision that has to be durable before it is told.
+pub(crate) fn tasks(shared: &Shared, query: &TaskQuery) -> Result<(Page<Versioned>, u64, Wait), StoreError> {
     let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
     for look in 1.. {
         let mut desk = shared.desk();
         desk.is_open()?;
         let (scan, snapshot) = (desk.shelf.scan(query, after.as_ref()), desk.snapshot(&shared.checkpoint)?);
         let generation = desk.generation;
-        let places = || snapshot.places(&query.filter, query.order, after.as_ref());
+        let by = shorter_lists(&desk.shelf, &query.filter);
+        let places = || snapshot.places(&query.filter, by, query.order, after.as_ref());
         let (resting, mut desk) = if look < LOOKS_MAX {
             // Without the lock: this reads the disk.
             drop(desk);
@@ -44,9 +49,21 @@ pub(crate) fn tasks(shared: &Shared, query: &TaskQuery) -> Result<(Page<Versione
         let revision = desk.shelf.revision();
         let wait = desk.wait_for(revision);
         drop(desk);
-        return Ok((merged.page(query, &snapshot)?, wait));
+        return Ok((merged.page(query, &snapshot)?, revision, wait));
     }
     unreachable!("the last look holds the lock")
+}
+
+/// Which lists have fewer places, by the tasks that are counted in them: a small pool is not searched for in the lists of all pools, nor a
+/// rare phase in a large pool.
+fn shorter_lists(shelf: &Shelf, filter: &TaskFilter) -> Lists {
+    let Some(pool) = &filter.pool else { return Lists::Phases };
+    let count = |pool: Option<&PoolName>, phases: &[Phase]| {
+        let counts = shelf.counts(&CountScope { namespace: filter.namespace.clone(), pool: pool.cloned() });
+        phases.iter().map(|phase| counts.get(*phase)).sum::<u64>()
+    };
+    let phases = if filter.phases.is_empty() { &Phase::ALL[..] } else { &filter.phases };
+    if count(Some(pool), &Phase::ALL) <= count(None, phases) { Lists::Pool } else { Lists::Phases }
 }
 
 /// Candidates of both sources, up to the place that both have been read to.
@@ -113,8 +130,8 @@ fn before(order: ListOrder, one: &Listed, other: &Listed) -> bool {
     }
 }
 
-/// What is due, oldest first.
-pub(crate) fn due(shared: &Shared, query: &DueQuery) -> Result<(Vec<DueEntry>, Wait), StoreError> {
+/// What is due, oldest first, and the revision that has to be durable before it is told.
+pub(crate) fn due(shared: &Shared, query: &DueQuery) -> Result<(Vec<DueEntry>, u64, Wait), StoreError> {
     // Twice as many, because some may be here again or gone; and more if most of those are.
     let mut count = query.limit.saturating_mul(2);
     loop {
@@ -139,6 +156,6 @@ pub(crate) fn due(shared: &Shared, query: &DueQuery) -> Result<(Vec<DueEntry>, W
         due.truncate(query.limit);
         let revision = desk.shelf.revision();
         let wait = desk.wait_for(revision);
-        return Ok((due, wait));
+        return Ok((due, revision, wait));
     }
 }

@@ -51,6 +51,17 @@ impl LogOptions {
     }
 }
 
+/// How far a log goes at least, by what its checkpoint says. One that ends before was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reaches {
+    /// No log belongs to the checkpoint: the store is new, or a copy, or goes on without a log that is known to be lost.
+    Nowhere,
+    /// There is a segment. The log had no room for the last batches of the checkpoint.
+    ASegment,
+    /// The last batch of the checkpoint.
+    Checkpoint,
+}
+
 /// Takes back the batches of a log that is opened, in order. An error ends the opening.
 pub type Replay<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
@@ -76,7 +87,8 @@ pub struct Log {
 
 impl Log {
     /// Opens the log in this folder, or begins one there, and replays every whole batch after `after`, the last that the
-    /// checkpoint already has. A torn last batch is cut off. When this returns, everything that was replayed is durable.
+    /// checkpoint already has. A torn last batch is cut off; a log that does not reach where it must is damaged. When this returns,
+    /// everything that was replayed is durable, and the log reaches its checkpoint.
     ///
     /// The caller must hold whatever lock keeps other processes away.
     pub fn open(
@@ -84,10 +96,13 @@ impl Log {
         folder: &Path,
         options: LogOptions,
         after: u64,
+        reaches: Reaches,
         replay: &mut Replay<'_>,
     ) -> Result<Self, LogError> {
-        let spares = Spares::new(disk.clone(), folder, options);
-        let recovered = recovery::recover(&*disk, folder, &options, &spares, after, replay)?;
+        disk.create_folder(folder).map_err(LogError::io("create", folder))?;
+        let spares = Spares::new(disk.clone(), folder, options).map_err(LogError::io("open", folder))?;
+        let from = recovery::Start { after, reaches };
+        let recovered = recovery::recover(&*disk, folder, &options, &spares, from, replay)?;
         let (closed, next) = (recovered.closed, recovered.next);
         let current = match recovered.current {
             Some(segment) => segment,
@@ -120,8 +135,8 @@ impl Log {
     /// Writes a batch, which is not durable before [`sync`](Self::sync) returned. Gives its sequence number, one more than
     /// that of the batch before. A batch before it that was not synced yet is synced first.
     ///
-    /// After [`LogError::NoSpace`] and [`LogError::TooLarge`] nothing was written and the log goes on; any other error
-    /// poisons it.
+    /// After [`LogError::NoSpace`], [`LogError::Scarce`] and [`LogError::TooLarge`] nothing was written and the log goes on; any other
+    /// error poisons it.
     pub fn append(&mut self, bytes: &[u8]) -> Result<u64, LogError> {
         if bytes.len() > BATCH_BYTES_MAX {
             return Err(LogError::TooLarge { bytes: bytes.len(), max: BATCH_BYTES_MAX });
@@ -198,17 +213,14 @@ impl Log {
         let next = begin(&*self.disk, &self.folder, &self.options, &self.spares, self.next, framed)?;
         self.spares.want_all();
         let before = std::mem::replace(&mut self.current, next);
-        if std::mem::take(&mut self.is_gap) {
-            let Segment { header, at, .. } = before;
-            self.closed.push_back(Closed { first: header.first, bytes: header.bytes, used: at });
-            self.spares.release(self.closed.drain(..));
-            return Ok(());
-        }
         // A segment that is still empty was replaced by its larger successor, which has the same name.
         if before.header.first < self.next {
             let Segment { path, file, header, at } = before;
             self.or_poison(segment::seal(&*file, &path, &header, at, self.next))?;
             self.closed.push_back(Closed { first: header.first, bytes: header.bytes, used: at });
+        }
+        if std::mem::take(&mut self.is_gap) {
+            self.spares.release(self.closed.drain(..));
         }
         Ok(())
     }
@@ -232,10 +244,10 @@ fn begin(
     let bytes = if fits { options.segment_bytes } else { bytes };
     let file = if fits { spares.take() } else { spares.make(bytes) };
     let header = SegmentHeader { first, bytes, salt: options.salt.wrapping_add(first) };
-    let begun = file.and_then(|file| segment::activate(disk, folder, file, header));
+    let begun = file.and_then(|file| segment::activate(disk, folder, spares.names(), file, header));
     begun.inspect_err(|error| {
-        // A full disk is known before anything was written.
-        if !matches!(error, LogError::NoSpace { .. }) {
+        // A full disk, or a file that cannot be opened, is known before anything was written.
+        if !error.is_passing() {
             spares.poison();
         }
     })

@@ -9,18 +9,19 @@ use std::time::Duration;
 
 use ekiden_core::id::TaskId;
 use ekiden_core::key::{Key, RecordKind};
+use ekiden_core::reason::ReasonCode;
 use ekiden_core::record::Record;
 use ekiden_core::task::Task;
 use ekiden_store::shelf::{Look, Shelf, Stamp};
 use ekiden_store::{StoreError, entropy::Entropy};
 use hashbrown::HashMap;
 
-use crate::checkpoint::{Changed, Changes, Checkpoint, Loaded, Snapshot};
+use crate::checkpoint::{self, Changed, Changes, Checkpoint, Loaded, Snapshot};
 use crate::codec::{Change, ChangeReader, Unreadable};
 use crate::desk::Desk;
 use crate::disk::{Disk, LockGuard, SystemDisk};
 use crate::footprint::Room;
-use crate::log::{self, Log, LogError, LogOptions};
+use crate::log::{self, Log, LogError, LogOptions, Reaches};
 use crate::shared::Shared;
 use crate::{checkpointer, committer, error, reserve};
 
@@ -76,19 +77,26 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
         room.check_new(folder)?;
     }
     let options = room.fit(options);
-    let checkpoint = Checkpoint::open(disk.clone(), folder, options.cache_bytes)?;
-    let Loaded { mut shelf, sequence, has_log, sealed_off } = checkpoint.load()?;
+    let (checkpoint, lock) = open_checkpoint(&disk, folder, options.cache_bytes, lock)?;
+    let Loaded { mut shelf, sequence, log: reaches, sealed_off } = checkpoint.load()?;
     let mut replay = Replay { changes: Changes::new(), snapshot: checkpoint.snapshot()?, shelf: &mut shelf };
-    if has_log {
-        find_log(disk.as_ref(), &log_folder)?;
-    }
+    let is_lost = find_log(disk.as_ref(), &log_folder, reaches)?;
     disk.create_folder(&log_folder).map_err(|source| error::io(&log_folder, source))?;
     let salt = Entropy::from_system().next_u64();
     let (segment_bytes, spares_max) = (options.segment_bytes, room.spares_max(options.segment_bytes));
     let log_options = LogOptions { segment_bytes, spares_wanted: 2, spares_max, ..LogOptions::new(salt) };
-    let log = Log::open(disk, &log_folder, log_options, sequence, &mut |_, batch| replay.batch(batch))
-        .map_err(|error| log_error(&log_folder, error))?;
+    let must_reach = if is_lost { Reaches::Nowhere } else { reaches };
+    let log =
+        Log::open(disk.clone(), &log_folder, log_options, sequence, must_reach, &mut |_, batch| replay.batch(batch))
+            .map_err(|error| log_error(&log_folder, error))?;
     let Replay { changes, snapshot, .. } = replay;
+    if reaches != Reaches::Checkpoint {
+        require_log(&checkpoint)?;
+    }
+    if is_lost {
+        let mark = log_folder.join(LOST);
+        disk.remove(&mark).map_err(|source| error::io(&mark, source))?;
+    }
     let mut known = HashMap::new();
     for namespace in shelf.namespaces(None, usize::MAX).items {
         let newest =
@@ -109,34 +117,64 @@ pub(crate) fn open(folder: &Path, options: Options) -> Result<(Arc<Shared>, Join
 
 /// Keeps other processes out of a folder.
 pub(crate) fn lock(disk: &dyn Disk, folder: &Path) -> Result<LockGuard, StoreError> {
-    let path = folder.join("lock");
-    disk.lock(&path).map_err(|source| match source.kind() {
+    lock_file(disk, folder, &folder.join("lock"))
+}
+
+fn lock_file(disk: &dyn Disk, folder: &Path, path: &Path) -> Result<LockGuard, StoreError> {
+    disk.lock(path).map_err(|source| match source.kind() {
         io::ErrorKind::WouldBlock => error::in_use(folder),
-        _ => error::io(&path, source),
+        _ => error::io(path, source),
     })
+}
+
+/// Opens the checkpoint under a lock of its own: the file `lock` can be removed while a store is open, and then keeps nobody out.
+pub(crate) fn open_checkpoint(
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    cache_bytes: usize,
+    lock: LockGuard,
+) -> Result<(Checkpoint, LockGuard), StoreError> {
+    let guard = || lock_file(disk.as_ref(), folder, &folder.join(checkpoint::FILE));
+    // Before anything is read of a file that is there; a new one has its name only when it is whole.
+    let before = Checkpoint::is_in(disk.as_ref(), folder).then(guard).transpose()?;
+    let checkpoint = Checkpoint::open(disk.clone(), folder, cache_bytes)?;
+    let guard = before.map_or_else(guard, Ok)?;
+    Ok((checkpoint, Box::new((guard, lock))))
 }
 
 /// A file of this name in the folder of a log says that somebody knows that the log is gone, and wants to go on without it.
 const LOST: &str = "lost";
 
-/// A log never goes by itself: without it, what was acknowledged after the last checkpoint would be gone unnoticed.
-fn find_log(disk: &dyn Disk, folder: &Path) -> Result<(), StoreError> {
+/// A log never goes by itself: without it, what was acknowledged after the last checkpoint would be gone unnoticed. Says whether it is
+/// known that it, or its end, is lost.
+fn find_log(disk: &dyn Disk, folder: &Path, reaches: Reaches) -> Result<bool, StoreError> {
     let names = match disk.list(folder) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(error::io(folder, source)),
         names => names.unwrap_or_default(),
     };
-    if names.iter().any(|name| Log::is_segment(name)) {
-        return Ok(());
+    let is_lost = names.iter().any(|name| name == LOST);
+    let is_here = reaches == Reaches::Nowhere || names.iter().any(|name| Log::is_segment(name));
+    if is_here && !is_lost {
+        return Ok(false);
     }
-    if !names.iter().any(|name| name == LOST) {
+    if !is_lost {
         let what = format!(
             "it belongs to the checkpoint and has no segment; a file named {LOST:?} in it lets the store go on with what the checkpoint has"
         );
         return Err(error::damaged(folder.display(), what));
     }
-    tracing::warn!(folder = %folder.display(), "the log is gone, and with it what was acknowledged after the last checkpoint");
-    let mark = folder.join(LOST);
-    disk.remove(&mark).map_err(|source| error::io(&mark, source))
+    tracing::warn!(folder = %folder.display(), "the log is lost, and with it what was acknowledged after the last checkpoint");
+    Ok(true)
+}
+
+/// From now on the log reaches the checkpoint, and one that does not was cut. On a full disk this is left to the next checkpoint.
+fn require_log(checkpoint: &Checkpoint) -> Result<(), StoreError> {
+    let Err(error) = checkpoint.require_log() else { return Ok(()) };
+    if error.code() != ReasonCode::StoreFull {
+        return Err(error);
+    }
+    tracing::warn!(%error, "the checkpoint cannot say yet that a log belongs to it");
+    checkpoint.reopen()
 }
 
 /// Puts back what the log has beyond the checkpoint.

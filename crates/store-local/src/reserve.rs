@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::disk::{How, as_u64};
+use crate::disk::{How, as_u64, is_passing};
 use crate::shared::Shared;
 
 pub(crate) const FILE: &str = "reserve";
@@ -20,6 +20,12 @@ pub(crate) fn keep(shared: &Shared) {
         .disk
         .open(&path(shared), How::OrNew)
         .and_then(|file| if file.len()? < bytes { file.allocate(0, bytes) } else { Ok(()) });
+    if let Err(error) = &taken
+        && is_passing(error)
+    {
+        tracing::warn!(%error, "the reserve could not be looked at and is tried again");
+        return;
+    }
     let was_full = shared.is_checkpoint_full();
     shared.set_checkpoint_full(taken.is_err());
     // A full disk is tried again every second, and told once.

@@ -10,12 +10,13 @@ use ekiden_core::limits;
 use ekiden_core::task::Task;
 use ekiden_store::shelf::Stamp;
 use ekiden_store::{Happened, Hints, Op, Outcome, StoreError};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::Options;
 use crate::checkpoint::{Checkpoint, Snapshot};
 use crate::desk::{Desk, is_growth, names};
 use crate::disk::LockGuard;
+use crate::durability::{Basis, Wait};
 use crate::error;
 use crate::log::{Log, Spares};
 
@@ -35,6 +36,10 @@ pub(crate) struct Shared {
     pub(crate) folder: PathBuf,
     /// The log has no room for its next batch, which the checkpoint takes instead.
     is_log_full: AtomicBool,
+    /// It has none because no file can be opened.
+    log_lacks_files: AtomicBool,
+    /// No spare segment can be opened.
+    spares_lack_files: AtomicBool,
     /// The checkpoint could not be written because the disk is full, or there is no reserve for the next one.
     is_checkpoint_full: AtomicBool,
     /// Neither the log nor the checkpoint has room for another batch, and the reserve is spent.
@@ -47,9 +52,6 @@ pub(crate) struct Shared {
 
 /// A task as the checkpoint has it, and its key.
 type Body = ((Arc<Task>, Stamp), Key);
-
-/// What callers wait for.
-pub(crate) type Wait = Option<oneshot::Receiver<Result<(), StoreError>>>;
 
 impl Shared {
     pub(crate) fn new(
@@ -72,6 +74,8 @@ impl Shared {
             options,
             folder,
             is_log_full: AtomicBool::new(false),
+            log_lacks_files: AtomicBool::new(false),
+            spares_lack_files: AtomicBool::new(false),
             is_checkpoint_full: AtomicBool::new(false),
             exhausted: AtomicBool::new(false),
             checkpointing: Mutex::new(()),
@@ -116,7 +120,9 @@ impl Shared {
         self.work.notify_all();
     }
 
+    /// Lets the checkpointer do its work without waiting for its time.
     pub(crate) fn want_upkeep(&self) {
+        self.desk().is_upkeep_wanted = true;
         self.upkeep.notify_all();
     }
 
@@ -128,7 +134,8 @@ impl Shared {
 
     /// Asks for a checkpoint that has what the log cannot take, and waits for it or until it is time to try the log again. Nobody
     /// who makes room waits for the log meanwhile.
-    pub(crate) fn wait_for_room(&self, sequence: u64, most: Duration) {
+    pub(crate) fn wait_for_room(&self, sequence: u64, lacks_files: bool, most: Duration) {
+        self.log_lacks_files.store(lacks_files, Ordering::Relaxed);
         self.is_log_full.store(true, Ordering::Relaxed);
         self.room.notify_waiters();
         let mut desk = self.desk();
@@ -142,11 +149,26 @@ impl Shared {
     /// The committer goes on.
     pub(crate) fn has_room(&self) {
         self.is_log_full.store(false, Ordering::Relaxed);
+        self.log_lacks_files.store(false, Ordering::Relaxed);
         self.exhausted.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn is_log_full(&self) -> bool {
         self.is_log_full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_spares_lack_files(&self, lack: bool) {
+        self.spares_lack_files.store(lack, Ordering::Relaxed);
+    }
+
+    /// Whether new tasks are refused because no file can be opened, and not for want of room.
+    pub(crate) fn lacks_files(&self) -> bool {
+        self.log_lacks_files.load(Ordering::Relaxed) || self.spares_lack_files.load(Ordering::Relaxed)
+    }
+
+    /// Why new tasks are refused while [`is_full`](Self::is_full).
+    fn refusal(&self) -> StoreError {
+        if self.lacks_files() { error::scarce(&self.folder) } else { error::full(&self.folder) }
     }
 
     /// The log makes no files while the checkpoint lacks room.
@@ -159,18 +181,24 @@ impl Shared {
         self.is_checkpoint_full.load(Ordering::Relaxed)
     }
 
+    /// Takes nothing more. What was carried out is still written to the log and answered.
+    pub(crate) fn stop(&self, why: &str) {
+        self.desk().stop(why);
+        self.wake_all();
+    }
+
     /// There is nothing left to make room with. What waits for the log waits on, but nobody for it, and nothing more is taken.
     pub(crate) fn exhaust(&self) {
         let is_log_full = self.is_log_full();
         self.exhausted.store(is_log_full, Ordering::Relaxed);
         if is_log_full {
-            self.desk().let_go(&StoreError { happened: Happened::Unknown, ..error::full(&self.folder) });
+            self.desk().let_go(&StoreError { happened: Happened::Unknown, ..self.refusal() });
         }
     }
 
-    /// Whether new tasks are refused because the disk is nearly full.
+    /// Whether new tasks are refused because the disk is nearly full, or no file can be opened.
     pub(crate) fn is_full(&self) -> bool {
-        !self.spares.has_reserve() || self.is_checkpoint_full() || self.is_log_full()
+        !self.spares.has_reserve() || self.is_checkpoint_full() || self.is_log_full() || self.lacks_files()
     }
 
     /// Lets new tasks wait until the checkpoint has caught up, so that memory and log stay bounded, and until a spare segment is
@@ -195,8 +223,9 @@ impl Shared {
         desk.is_running() && (desk.is_behind(&self.options) || self.spares.ready() == 0)
     }
 
-    /// Carries ops out in the index and leaves the changes to the committer. What callers are told must wait.
-    pub(crate) fn carry_out(&self, ops: Vec<Op>) -> Result<(Vec<Outcome>, Wait), StoreError> {
+    /// Carries ops out in the index and leaves the changes to the committer. What callers are told must wait until it is durable,
+    /// each outcome by what it rests on.
+    pub(crate) fn carry_out(&self, ops: Vec<Op>) -> Result<(Vec<(Outcome, Basis)>, Wait), StoreError> {
         let mut refused = Vec::new();
         let mut desk = self.bring(&ops, &mut refused)?;
         let was_idle = desk.is_idle();
@@ -206,16 +235,16 @@ impl Shared {
         for op in ops {
             let refusal = refused.iter().find(|(key, _)| names(&op, key)).map(|(_, error)| error.clone());
             let outcome = match refusal {
-                Some(error) => Err(error),
-                None if exhausted || (full && is_growth(&op)) => Err(error::full(&self.folder)),
+                Some(error) => (Err(error), Basis::Nothing),
+                None if exhausted || (full && is_growth(&op)) => (Err(self.refusal()), Basis::Nothing),
                 None => match desk.check_writable(&op) {
                     Ok(()) => desk.carry_out(op, &self.hints, &self.checkpoint),
-                    Err(error) => Err(error),
+                    Err(error) => (Err(error), Basis::Nothing),
                 },
             };
             outcomes.push(outcome);
         }
-        let revision = desk.shelf.revision();
+        let revision = outcomes.iter().map(|(_, basis)| basis.revision()).max().unwrap_or(0);
         let wait = desk.wait_for(revision);
         if was_idle && !desk.is_idle() {
             self.work.notify_one();

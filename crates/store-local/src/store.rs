@@ -16,8 +16,9 @@ use ekiden_store::{
 };
 use tokio::sync::broadcast;
 
+use crate::durability::{Halt, Wait};
 use crate::open::{self, Options};
-use crate::shared::{Shared, Wait};
+use crate::shared::Shared;
 use crate::{check, error, listing};
 
 /// Keeps records in a folder of this machine. What it answered survives the death of the process and of the machine.
@@ -77,11 +78,17 @@ impl Drop for LocalStore {
 }
 
 /// Waits until what was answered is durable.
-async fn durable(wait: Wait) -> Result<(), StoreError> {
+async fn durable(wait: Wait) -> Result<(), Halt> {
+    let ended = |_| Err(Halt::unexplained(error::failed("the committer ended", Happened::Unknown)));
     match wait {
         None => Ok(()),
-        Some(wait) => wait.await.unwrap_or_else(|_| Err(error::failed("the committer ended", Happened::Unknown))),
+        Some(wait) => wait.await.unwrap_or_else(ended),
     }
+}
+
+/// Waits until what a read saw up to a revision is durable.
+async fn seen(revision: u64, wait: Wait) -> Result<(), StoreError> {
+    durable(wait).await.or_else(|halt| halt.judge_read(revision))
 }
 
 /// Does something slow on a thread of its own, so that no runtime is held up.
@@ -117,8 +124,8 @@ impl Store for LocalStore {
             Err(error) => return vec![Err(error); count],
         };
         match durable(wait).await {
-            Ok(()) => outcomes,
-            Err(error) => outcomes.into_iter().map(|outcome| outcome.and(Err(error.clone()))).collect(),
+            Ok(()) => outcomes.into_iter().map(|(outcome, _)| outcome).collect(),
+            Err(halt) => outcomes.into_iter().map(|(outcome, basis)| halt.judge(outcome, basis)).collect(),
         }
     }
 
@@ -126,7 +133,7 @@ impl Store for LocalStore {
         check_batch("keys", keys.len(), limits::GET_KEYS_MAX)?;
         let mut found = Vec::with_capacity(keys.len());
         let mut elsewhere = Vec::new();
-        let (snapshot, wait) = {
+        let (snapshot, latest, wait) = {
             let mut desk = self.shared.desk();
             desk.is_open()?;
             let mut latest = 0;
@@ -148,7 +155,7 @@ impl Store for LocalStore {
                 found.push(here);
             }
             let snapshot = if elsewhere.is_empty() { None } else { Some(desk.snapshot(&self.shared.checkpoint)?) };
-            (snapshot, desk.wait_for(latest))
+            (snapshot, latest, desk.wait_for(latest))
         };
         if let Some(snapshot) = snapshot {
             for at in elsewhere {
@@ -157,56 +164,56 @@ impl Store for LocalStore {
                 }
             }
         }
-        durable(wait).await?;
+        seen(latest, wait).await?;
         Ok(found)
     }
 
     async fn due(&self, query: DueQuery) -> Result<Vec<DueEntry>, StoreError> {
         query.check()?;
-        let (due, wait) = listing::due(&self.shared, &query)?;
-        durable(wait).await?;
+        let (due, revision, wait) = listing::due(&self.shared, &query)?;
+        seen(revision, wait).await?;
         Ok(due)
     }
 
     async fn tasks(&self, query: TaskQuery) -> Result<Page<Versioned>, StoreError> {
         query.check()?;
-        let (page, wait) = listing::tasks(&self.shared, &query)?;
-        durable(wait).await?;
+        let (page, revision, wait) = listing::tasks(&self.shared, &query)?;
+        seen(revision, wait).await?;
         Ok(page)
     }
 
     async fn records(&self, query: RecordQuery) -> Result<Page<Versioned>, StoreError> {
         query.check()?;
-        let (page, wait) = {
+        let (page, revision, wait) = {
             let mut desk = self.shared.desk();
             desk.is_open()?;
             let revision = desk.shelf.revision();
-            (desk.shelf.records(&query), desk.wait_for(revision))
+            (desk.shelf.records(&query), revision, desk.wait_for(revision))
         };
-        durable(wait).await?;
+        seen(revision, wait).await?;
         Ok(page)
     }
 
     async fn counts(&self, scope: CountScope) -> Result<Counts, StoreError> {
-        let (counts, wait) = {
+        let (counts, revision, wait) = {
             let mut desk = self.shared.desk();
             desk.is_open()?;
             let revision = desk.shelf.revision();
-            (desk.shelf.counts(&scope), desk.wait_for(revision))
+            (desk.shelf.counts(&scope), revision, desk.wait_for(revision))
         };
-        durable(wait).await?;
+        seen(revision, wait).await?;
         Ok(counts)
     }
 
     async fn namespaces(&self, after: Option<Namespace>, limit: usize) -> Result<Page<Namespace>, StoreError> {
         check_namespaces(limit)?;
-        let (page, wait) = {
+        let (page, revision, wait) = {
             let mut desk = self.shared.desk();
             desk.is_open()?;
             let revision = desk.shelf.revision();
-            (desk.shelf.namespaces(after.as_ref(), limit), desk.wait_for(revision))
+            (desk.shelf.namespaces(after.as_ref(), limit), revision, desk.wait_for(revision))
         };
-        durable(wait).await?;
+        seen(revision, wait).await?;
         Ok(page)
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_core::id::Namespace;
+use ekiden_core::limits;
 use ekiden_core::task::Phase;
 use ekiden_core::time::Millis;
 use ekiden_store::{CountScope, Store};
@@ -90,4 +91,30 @@ fn a_claim_that_has_to_read_holds_nobody_up() {
     assert_eq!(looker.join().unwrap(), 100, "nothing is claimed yet");
     disk.let_reads_go();
     assert!(claimer.join().unwrap().unwrap() > 0);
+}
+
+/// A page reads so many places of lists, and those of a small pool are not among those of all pools.
+#[test]
+fn a_small_pool_beside_many_ended_tasks_is_listed_at_once() {
+    let disk = FakeDisk::new(1);
+    let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
+    let (mut small, mut large) = (Ward::of_pool(1, "small"), Ward::of_pool(2, "large"));
+    block_on(small.hold(&store, 5));
+    block_on(async {
+        for _ in 0..5 {
+            small.finish_one(&store).await.unwrap();
+        }
+        for _ in 0..3 * limits::PAGE_SCAN_MAX / 500 {
+            large.hold(&store, 500).await;
+            for _ in 0..500 {
+                large.finish_one(&store).await.unwrap();
+            }
+        }
+        // The checkpoint of a close lets everything rest that has ended.
+        store.close().await.unwrap();
+    });
+    let store = LocalStore::open(Path::new(FOLDER), quiet(&disk)).unwrap();
+    let told = [&small, &large].map(|ward| block_on(store.tasks(ward.ended())).unwrap());
+    assert_eq!(told.each_ref().map(|page| page.items.len()), [5, 100]);
+    assert_eq!(told[0].cursor, None);
 }

@@ -4,8 +4,9 @@
 
 mod ward;
 
+use std::future::Future;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use ekiden_core::id::Namespace;
 use ekiden_core::reason::ReasonCode;
 use ekiden_core::task::Phase;
+use ekiden_store::entropy::Entropy;
 use ekiden_store::{CheckDepth, CountScope, Happened, Store};
 use ekiden_store_local::disk::Disk;
 use ekiden_store_local::disk::fake::{Call, FakeDisk, Fault};
@@ -112,6 +114,41 @@ fn a_failed_sync_closes_the_store_until_it_is_opened_again() {
     let store = LocalStore::open(Path::new(FOLDER), quiet()).unwrap();
     block_on(ward.look(&store)).unwrap();
     block_on(ward.enqueue(&store)).unwrap();
+}
+
+/// One call may go into several batches of the log. Each op is judged by its own batch: what was synced is applied, what was being
+/// written is unknown, what never reached the disk is not applied. A repeated op that is durable stays applied.
+#[test]
+fn every_op_of_a_call_whose_second_batch_fails_is_judged_by_its_own_batch() {
+    let disk = FakeDisk::new(1);
+    let quiet = |disk: Arc<dyn Disk>| Options {
+        checkpoint_every: Duration::from_secs(3_600),
+        segment_bytes: 64 << 10,
+        ..options(disk)
+    };
+    let gated = Arc::new(GatedDisk::new(disk.clone()));
+    let store = LocalStore::open(Path::new(FOLDER), quiet(gated.clone())).unwrap();
+    let mut ward = Ward::new(1);
+    let before = ward.new_tasks(5, 1_000);
+    assert_eq!(block_on(ward.enqueue_together(&store, &before)).done, 5);
+    let both: Vec<_> = before.into_iter().chain(ward.new_tasks(60, 1_000)).collect();
+    gated.hold_syncs();
+    // The first sync is that of the first batch, because all batches are pending before it goes on.
+    disk.fail(&[Call::Sync], 2, Fault::Error(ErrorKind::Other));
+    let told = block_on(async {
+        let mut together = std::pin::pin!(ward.enqueue_together(&store, &both));
+        let mut unwoken = Context::from_waker(Waker::noop());
+        assert!(together.as_mut().poll(&mut unwoken).is_pending());
+        gated.let_syncs_go();
+        together.await
+    });
+    let happened = |what| told.refused.iter().filter(|error| error.happened == what).count();
+    let (unknown, not_applied) = (happened(Happened::Unknown), happened(Happened::NotApplied));
+    assert!(told.done > 5 && unknown > 0 && not_applied > 0, "{} done, {unknown}, {not_applied}", told.done);
+    assert!(told.refused.iter().all(|error| error.code() == ReasonCode::StoreFailed));
+    drop(store);
+    let store = LocalStore::open(Path::new(FOLDER), quiet(Arc::new(disk))).unwrap();
+    block_on(ward.look(&store)).unwrap();
 }
 
 /// Whoever closes a store whose last write fails hears of it, and does not wait for a checkpoint of what is in no log.
@@ -317,6 +354,175 @@ fn a_lost_log_is_missed() {
     std::fs::write(path.join("log").join("lost"), "").unwrap();
     for path in [&path, &path, &copy] {
         block_on(ward.look(&LocalStore::open(path, Options::default()).unwrap())).unwrap();
+    }
+}
+
+/// Answers within 20 seconds, or the store hangs.
+fn answered<T>(future: impl Future<Output = T>) -> T {
+    let limited = async { tokio::time::timeout(Duration::from_secs(20), future).await };
+    block_on(limited).expect("a store that fails answers")
+}
+
+/// The thread that callers wait for is gone: they hear that it is unknown what became of their op, and later ones that nothing did.
+#[test]
+fn a_committer_that_panics_fails_the_store() {
+    let disk = FakeDisk::new(1);
+    let gated = Arc::new(GatedDisk::new(disk.clone()));
+    let quiet = Options { checkpoint_every: Duration::from_secs(3_600), ..options(gated.clone()) };
+    let store = LocalStore::open(Path::new(FOLDER), quiet).unwrap();
+    let mut ward = Ward::new(1);
+    block_on(ward.enqueue(&store)).unwrap();
+    gated.panic_at_syncs();
+    let unknown = answered(ward.enqueue(&store)).unwrap_err();
+    assert_eq!((unknown.happened, unknown.code()), (Happened::Unknown, ReasonCode::StoreFailed));
+    let refused = answered(ward.enqueue(&store)).unwrap_err();
+    assert_eq!((refused.happened, refused.code()), (Happened::NotApplied, ReasonCode::StoreFailed));
+    drop(store);
+    let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.restart()))).unwrap();
+    block_on(ward.look(&store)).unwrap();
+}
+
+/// A checkpoint that fails for another reason than a full disk is not tried again: what the disk has of it is unknown. Callers that wait
+/// for it are refused.
+#[test]
+fn a_checkpoint_that_fails_ends_the_store() {
+    let disk = FakeDisk::new(1);
+    // Each new task waits until the checkpoint has all others.
+    let gated = Arc::new(GatedDisk::new(disk.clone()));
+    let waiting = Options { unwritten_bytes_max: 1, ..options(gated.clone()) };
+    let store = LocalStore::open(Path::new(FOLDER), waiting).unwrap();
+    let mut ward = Ward::new(1);
+    for _ in 0..3 {
+        block_on(ward.enqueue(&store)).unwrap();
+    }
+    gated.fail_checkpoint();
+    let failed = loop {
+        if let Err(error) = answered(ward.enqueue(&store)) {
+            break error;
+        }
+    };
+    assert_eq!(failed.code(), ReasonCode::StoreFailed);
+    assert_eq!(answered(store.get(vec![])).unwrap_err().code(), ReasonCode::StoreFailed);
+    drop(store);
+    let disk = disk.power_cut(1);
+    let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk))).unwrap();
+    block_on(ward.look(&store)).unwrap();
+}
+
+/// The file `lock` can be removed, as by a script that finds it stale. The checkpoint has a lock of its own.
+#[test]
+fn a_store_whose_lock_file_was_removed_keeps_others_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    let store = LocalStore::open(&path, Options::default()).unwrap();
+    let mut ward = Ward::new(1);
+    block_on(ward.enqueue(&store)).unwrap();
+    for _ in 0..2 {
+        std::fs::remove_file(path.join("lock")).unwrap();
+        assert_eq!(LocalStore::open(&path, Options::default()).unwrap_err().code(), ReasonCode::StoreInUse);
+        block_on(ward.enqueue(&store)).unwrap();
+    }
+    drop(store);
+    block_on(ward.look(&LocalStore::open(&path, Options::default()).unwrap())).unwrap();
+}
+
+/// A process that can open nothing more for a while, as when its clients have as many connections as it may have files. Tasks that are
+/// here come to their end, new ones are refused at worst, not for want of room, and nothing of it lasts.
+#[test]
+fn random_times_without_files_lose_nothing_and_fail_nothing() {
+    let mut refused = 0;
+    for seed in seeds(60) {
+        let disk = FakeDisk::new(seed);
+        let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk.clone()))).unwrap();
+        let mut ward = Ward::new(seed);
+        for _ in 0..3 {
+            answered(ward.hold(&store, 20));
+            disk.set_out_of_files(true);
+            for _ in 0..20 {
+                answered(ward.finish_one(&store)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                let Err(error) = answered(ward.enqueue(&store)) else { continue };
+                refused += 1;
+                let told = (error.happened, error.code(), error.retryable);
+                assert_eq!(told, (Happened::NotApplied, ReasonCode::StoreUnavailable, true), "seed {seed}: {error}");
+            }
+            let findings = block_on(store.check(CheckDepth::Quick)).unwrap();
+            assert!(findings.iter().all(|finding| finding.code == ReasonCode::StoreUnavailable), "{findings:?}");
+            disk.set_out_of_files(false);
+            ward::until("new tasks are taken again", || block_on(ward.enqueue(&store)).ok());
+        }
+        let disk = disk.power_cut(seed);
+        drop(store);
+        let store = LocalStore::open(Path::new(FOLDER), options(Arc::new(disk))).unwrap();
+        block_on(ward.look(&store)).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        assert_eq!(block_on(store.check(CheckDepth::Full)).unwrap(), [], "seed {seed}");
+    }
+    assert!(refused > 20, "{refused} tasks were refused only");
+}
+
+/// The bytes of every segment of the log, in order, and the names.
+fn segments(disk: &FakeDisk) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(FOLDER).join("log");
+    let mut paths: Vec<_> = disk.list(&folder).unwrap().iter().map(|name| folder.join(name)).collect();
+    paths.retain(|path| path.extension().is_some_and(|kind| kind == "log"));
+    paths.sort();
+    paths.iter().map(|path| (path.clone(), disk.contents(path).unwrap())).collect()
+}
+
+/// Cuts a log in one of the ways in which a log can be cut: its last bytes are zeros, a file is shorter, files are missing.
+fn cut(disk: &FakeDisk, entropy: &mut Entropy, path: &Path, used_bytes: usize) -> String {
+    let later: Vec<_> = segments(disk).into_iter().map(|(path, _)| path).filter(|later| *later > *path).collect();
+    let mut bytes = disk.contents(path).unwrap();
+    // Behind the header of the file: without that it is no segment.
+    let at = 64 + entropy.below(used_bytes - 64);
+    let way = entropy.below(3);
+    // With them the cut segment may be one that a later checkpoint needs no more.
+    later.iter().for_each(|later| disk.remove(later).unwrap());
+    match way {
+        0 => {
+            bytes[at..].fill(0);
+            disk.plant(path, &bytes);
+        }
+        1 => disk.plant(path, &bytes[..at]),
+        _ => disk.remove(path).unwrap(),
+    }
+    format!("{} cut at {at} in way {way}, {} later segments", path.display(), later.len())
+}
+
+/// A log that ends before its checkpoint has lost what was acknowledged after that. It is damage wherever and however it was cut.
+#[test]
+fn random_cuts_of_the_log_before_its_checkpoint_are_refused() {
+    for seed in seeds(200) {
+        let (mut entropy, mut ward, disk) = (Entropy::from_seed(seed), Ward::new(seed), FakeDisk::new(seed));
+        let checkpointing = options(Arc::new(disk.clone()));
+        let quiet = Options {
+            checkpoint_every: Duration::from_secs(3_600),
+            checkpoint_on_close: false,
+            ..options(Arc::new(disk.clone()))
+        };
+        let store = LocalStore::open(Path::new(FOLDER), checkpointing).unwrap();
+        block_on(ward.work(&store, 1 + seed as usize % 40));
+        block_on(store.close()).unwrap();
+        drop(store);
+        // Opening removes what an earlier life of the segment left behind its last batch.
+        drop(LocalStore::open(Path::new(FOLDER), quiet.clone()).unwrap());
+        let (path, bytes) = segments(&disk).pop().unwrap();
+        let used_bytes = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        let store = LocalStore::open(Path::new(FOLDER), quiet.clone()).unwrap();
+        block_on(ward.work(&store, entropy.below(30)));
+        drop(store);
+        let disk = disk.restart();
+        // A checkpoint may have released the segment meanwhile.
+        if used_bytes == 64 || disk.contents(&path).is_none() {
+            continue;
+        }
+        let what = cut(&disk, &mut entropy, &path, used_bytes);
+        let before = segments(&disk);
+        for _ in 0..2 {
+            let opened = LocalStore::open(Path::new(FOLDER), Options { disk: Arc::new(disk.clone()), ..quiet.clone() });
+            let refused = opened.expect_err(&format!("seed {seed}: {what}"));
+            assert_eq!(refused.code(), ReasonCode::StoreDamaged, "seed {seed}: {what}: {refused}");
+            assert!(segments(&disk) == before, "seed {seed}: {what}: nothing is changed");
+        }
     }
 }
 

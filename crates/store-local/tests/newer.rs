@@ -25,7 +25,7 @@ use ekiden_core::time::{ClockLead, Millis, Timestamp};
 use ekiden_store::transfer::{Existing, export, import};
 use ekiden_store::{CheckDepth, MemoryStore, Op, Store, StoreExt};
 use ekiden_store_local::disk::SystemDisk;
-use ekiden_store_local::log::{Log, LogOptions};
+use ekiden_store_local::log::{Log, LogOptions, Reaches};
 use ekiden_store_local::{LocalStore, Options};
 
 /// A minute after the task of the fixture was claimed.
@@ -45,7 +45,8 @@ fn folder_of(fixture: &str, path: &Path) {
     let bytes = std::fs::read(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(fixture)).unwrap();
     let options = LogOptions { segment_bytes: 1 << 20, ..LogOptions::new(1) };
     std::fs::create_dir_all(path.join("log")).unwrap();
-    let mut log = Log::open(Arc::new(SystemDisk), &path.join("log"), options, 0, &mut |_, _| Ok(())).unwrap();
+    let mut log =
+        Log::open(Arc::new(SystemDisk), &path.join("log"), options, 0, Reaches::Nowhere, &mut |_, _| Ok(())).unwrap();
     log.append(&bytes).unwrap();
     log.sync().unwrap();
 }

@@ -46,12 +46,21 @@ fn power_cuts_see_a_disk_that_does_not_sync() {
     lost(outcome);
 }
 
-/// The worst kind of loss: the checkpoint is sound, the log ends early, the store opens and knows of nothing. Only those who were
+/// The checkpoint is sound and the log ends before it: the store sees that by itself and does not open.
+#[test]
+fn power_cuts_that_leave_a_log_that_ends_before_its_checkpoint_are_damage() {
+    let plan = Plan { series: 3, faults_each: 5, ..Plan::default() };
+    let Some(outcome) = rig::provide(rig::cuts(&child(), "no-log-sync", &plan)) else { return };
+    let refused = outcome.expect_err("a log that ends before its checkpoint is not opened").to_string();
+    assert!(refused.contains("STORE_DAMAGED"), "{refused}");
+}
+
+/// The worst kind of loss: the log ends early, no checkpoint knows better, the store opens and knows of nothing. Only those who were
 /// answered do.
 #[test]
 fn power_cuts_see_a_loss_that_the_store_itself_cannot_see() {
     let plan = Plan { series: 3, faults_each: 5, ..Plan::default() };
-    let Some(outcome) = rig::provide(rig::cuts(&child(), "no-log-sync", &plan)) else { return };
+    let Some(outcome) = rig::provide(rig::cuts(&child(), "no-log-sync-unseen", &plan)) else { return };
     let tally = outcome.expect("a log that ends early is opened like any other");
     assert!(tally.violations.iter().any(|violation| violation.law == Law::Forgotten), "{tally}");
 }

@@ -27,7 +27,8 @@ impl StorageBackend for Backend {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        // Also where it says that the disk is full: what a failed sync left unwritten is not known, and trying again proves nothing.
+        self.0.sync_data().map_err(io::Error::other)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -8,9 +8,11 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTabl
 
 use ekiden_store::StoreError;
 
+use super::write::number_of;
 use super::{CARDS, COUNTS, Checkpoint, FILE, LOG, META, OTHERS, PAYLOADS, PLACES, TASKS};
 use crate::disk::{Disk, How};
 use crate::error;
+use crate::log::Reaches;
 
 /// 4,096 rows a transaction: a sync each, and nothing that has to be kept in memory for long.
 const ROWS_AT_ONCE: usize = 4_096;
@@ -38,7 +40,12 @@ impl Checkpoint {
         }
         copy(view, &database, COUNTS).map_err(|source| self.error(source))?;
         copy(view, &database, META).map_err(|source| self.error(source))?;
-        no_log(&database).map_err(|source| self.error(source))
+        say(&database, Reaches::Nowhere).map_err(|source| self.error(source))
+    }
+
+    /// Says that the log has the last batch of the checkpoint.
+    pub(crate) fn require_log(&self) -> Result<(), StoreError> {
+        say(self.database()?.as_ref(), Reaches::Checkpoint).map_err(|source| self.error(source))
     }
 
     /// Gives room that is free inside the file back to the disk. Nobody else may have the file open. The length before and
@@ -58,10 +65,10 @@ impl Checkpoint {
     }
 }
 
-fn no_log(database: &Database) -> Result<(), redb::Error> {
+fn say(database: &Database, log: Reaches) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_quick_repair(true);
-    transaction.open_table(META)?.insert(LOG, 0)?;
+    transaction.open_table(META)?.insert(LOG, number_of(log))?;
     Ok(transaction.commit()?)
 }
 

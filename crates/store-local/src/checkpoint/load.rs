@@ -14,14 +14,15 @@ use redb::{ReadTransaction, ReadableDatabase, ReadableTable};
 use super::{CARDS, COUNTS, Checkpoint, FORMAT, LOG, META, OTHERS, guarded, keys};
 use crate::codec::{Unreadable, check_writable, kind_of, read_card, read_other, unseal};
 use crate::error;
+use crate::log::Reaches;
 
 /// What the checkpoint holds.
 pub(crate) struct Loaded {
     pub(crate) shelf: Shelf,
     /// The last batch of the log that it has.
     pub(crate) sequence: u64,
-    /// Whether there must be a log.
-    pub(crate) has_log: bool,
+    /// How far its log goes at least.
+    pub(crate) log: Reaches,
     /// Records that are no tasks and that only a newer version may write, with the version that did.
     pub(crate) sealed_off: HashMap<Key, u8>,
 }
@@ -56,8 +57,13 @@ impl Checkpoint {
         let sealed_off = self.load_others(&transaction, &mut shelf)?;
         self.load_cards(&transaction, &mut shelf)?;
         let log = meta.get(LOG).map_err(|source| self.error(source))?;
-        let has_log = log.is_some_and(|log| log.value() == 1);
-        Ok(Loaded { shelf, sequence: number("sequence")?, has_log, sealed_off })
+        let log = match log.map_or(0, |log| log.value()) {
+            0 => Reaches::Nowhere,
+            1 => Reaches::Checkpoint,
+            2 => Reaches::ASegment,
+            other => return Err(error::damaged(self.path.display(), format!("its log is {other}"))),
+        };
+        Ok(Loaded { shelf, sequence: number("sequence")?, log, sealed_off })
     }
 
     /// How many tasks rest.

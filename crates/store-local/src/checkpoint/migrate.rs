@@ -65,7 +65,7 @@ mod tests {
     use redb::ReadableDatabase;
 
     use super::super::keys::List;
-    use super::super::places;
+    use super::super::{Lists, places};
     use super::*;
     use crate::disk::SystemDisk;
 
@@ -108,7 +108,7 @@ mod tests {
         assert!(transaction.open_table(ROWS).is_err(), "the old lists are gone");
         assert_eq!(transaction.open_table(META).unwrap().get("format").unwrap().unwrap().value(), FORMAT);
         let filter = TaskFilter::all(Namespace::new("default").unwrap());
-        let seen = checkpoint.snapshot().unwrap().places(&filter, ListOrder::NewestFirst, None).unwrap();
+        let seen = checkpoint.snapshot().unwrap().places(&filter, Lists::Phases, ListOrder::NewestFirst, None).unwrap();
         assert_eq!(seen.places, [place(3)], "found where listings look");
     }
 }

@@ -37,6 +37,15 @@ pub(crate) struct Resting {
     pub(crate) more: bool,
 }
 
+/// Where tasks of a pool are looked for, unless a group or session says more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lists {
+    /// In the list of the pool.
+    Pool,
+    /// In the lists of the phases.
+    Phases,
+}
+
 impl Snapshot {
     pub(super) fn new(path: PathBuf, transaction: ReadTransaction) -> Result<Self, StoreError> {
         let tasks = transaction.open_table(TASKS).map_err(|source| redb_error(&path, source))?;
@@ -117,6 +126,7 @@ impl Snapshot {
     pub(crate) fn places(
         &self,
         filter: &TaskFilter,
+        by: Lists,
         order: ListOrder,
         after: Option<&Listed>,
     ) -> Result<Resting, StoreError> {
@@ -128,7 +138,7 @@ impl Snapshot {
             vec![List::Group(group.as_str())]
         } else if let Some(session) = &filter.session {
             vec![List::Session(session.as_str())]
-        } else if let Some(pool) = filter.pool.as_ref().filter(|_| filter.phases.len() != 1) {
+        } else if let Some(pool) = filter.pool.as_ref().filter(|_| by == Lists::Pool) {
             vec![List::Pool(pool.as_str())]
         } else {
             Phase::ALL

@@ -17,6 +17,7 @@ use super::keys::{self, List};
 use super::places::{Listing, Moves};
 use super::{CARDS, COUNTS, Changed, Checkpoint, FORMAT, LOG, META, OTHERS, PAYLOADS, PLACES, Row, TASKS, guarded};
 use crate::codec::{self, Card, PAYLOAD_INLINE_MAX, Pen, put_body, put_card, read_card, seal, seal_record, unseal};
+use crate::log::Reaches;
 
 /// How far a checkpoint goes.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct Upto {
     /// The latest revision that it has.
     pub(crate) revision: u64,
     /// Whether the log has that batch too. If it had no room, nothing of the log is needed any more.
-    pub(crate) has_log: bool,
+    pub(crate) log: Reaches,
 }
 
 impl Checkpoint {
@@ -69,13 +70,22 @@ fn fill(transaction: &WriteTransaction, changes: &[Row<'_>], upto: Upto) -> Resu
             count => drop(counts.insert(key.as_slice(), count)?),
         }
     }
-    let Upto { sequence, revision, has_log } = upto;
+    let Upto { sequence, revision, log } = upto;
     let mut meta = transaction.open_table(META)?;
     for (name, value) in [("format", FORMAT), ("min_reader", FORMAT), ("sequence", sequence), ("revision", revision)] {
         meta.insert(name, value)?;
     }
-    meta.insert(LOG, u64::from(has_log))?;
+    meta.insert(LOG, number_of(log))?;
     Ok(())
+}
+
+/// See [`LOG`].
+pub(super) const fn number_of(log: Reaches) -> u64 {
+    match log {
+        Reaches::Nowhere => 0,
+        Reaches::Checkpoint => 1,
+        Reaches::ASegment => 2,
+    }
 }
 
 /// A table of sealed values.
@@ -346,7 +356,7 @@ mod tests {
                 }
                 let rows = sorted(&changes);
                 assert!(rows.is_sorted_by(|one, next| one.key < next.key), "seed {seed}");
-                checkpoint.write(&rows, Upto { sequence: revision, revision, has_log: true }).unwrap();
+                checkpoint.write(&rows, Upto { sequence: revision, revision, log: Reaches::Checkpoint }).unwrap();
                 let snapshot = checkpoint.snapshot().unwrap();
                 for (key, task) in &model {
                     assert_eq!(snapshot.task(key).unwrap().unwrap().0, *task, "seed {seed}");

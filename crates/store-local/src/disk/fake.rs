@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Disk, DiskFile, How, LockGuard};
+use super::{Disk, DiskFile, DiskFolder, How, LockGuard};
 use world::{Turn, World};
 
 /// What can be asked of a disk, to be counted or to fail.
@@ -103,6 +103,11 @@ impl FakeDisk {
         self.world().plan(calls, nth, fault);
     }
 
+    /// Whether the process has too many files open to open another one.
+    pub fn set_out_of_files(&self, is_out: bool) {
+        self.world().is_out_of_files = is_out;
+    }
+
     /// Forgets the faults that have not happened yet.
     pub fn fail_no_more(&self) {
         self.world().forget_plans();
@@ -161,12 +166,18 @@ impl FakeDisk {
     }
 }
 
+/// What a process with too many open files is told, the same on every Unix.
+const EMFILE: i32 = 24;
+
 fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn call_on<T>(world: &Mutex<World>, call: Call, act: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
     let mut world = lock(world);
+    if world.is_out_of_files && matches!(call, Call::Open | Call::Lock | Call::List) {
+        return Err(io::Error::from_raw_os_error(EMFILE));
+    }
     match world.turn(call)? {
         Turn::Go | Turn::Short => act(&mut world),
         Turn::Fail(kind) => Err(kind.into()),
@@ -214,6 +225,11 @@ impl Disk for FakeDisk {
         self.call(Call::SyncFolder, |world| world.sync_folder(folder))
     }
 
+    fn open_folder(&self, folder: &Path) -> io::Result<Box<dyn DiskFolder>> {
+        self.call(Call::Open, |_| Ok(()))?;
+        Ok(Box::new(FakeFolder { disk: self.clone(), path: folder.to_owned() }))
+    }
+
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {
         self.call(Call::FreeBytes, |world| Ok(world.capacity.saturating_sub(world.used())))
     }
@@ -234,6 +250,18 @@ struct FakeLock {
 impl Drop for FakeLock {
     fn drop(&mut self) {
         lock(&self.world).give_lock(&self.path);
+    }
+}
+
+#[derive(Debug)]
+struct FakeFolder {
+    disk: FakeDisk,
+    path: PathBuf,
+}
+
+impl DiskFolder for FakeFolder {
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync_folder(&self.path)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Disk, DiskFile, How, LockGuard};
+use super::{Disk, DiskFile, DiskFolder, How, LockGuard};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,12 +92,31 @@ impl Disk for PlantedDisk {
         }
     }
 
+    fn open_folder(&self, folder: &Path) -> io::Result<Box<dyn DiskFolder>> {
+        Ok(Box::new(PlantedFolder { folder: self.disk.open_folder(folder)?, bug: self.bug }))
+    }
+
     fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
         self.disk.free_bytes(folder)
     }
 
     fn lock(&self, path: &Path) -> io::Result<LockGuard> {
         self.disk.lock(path)
+    }
+}
+
+#[derive(Debug)]
+struct PlantedFolder {
+    folder: Box<dyn DiskFolder>,
+    bug: PlantedBug,
+}
+
+impl DiskFolder for PlantedFolder {
+    fn sync(&self) -> io::Result<()> {
+        match self.bug {
+            PlantedBug::FolderSyncDoesNothing => Ok(()),
+            _ => self.folder.sync(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::FallocateFlags;
 
-use super::{Disk, DiskFile, How, LockGuard, owned, write_zeros};
+use super::{At, Disk, DiskFile, DiskFolder, How, LockGuard, owned, write_zeros};
 
 /// Only the owner enters.
 const FOLDER_MODE: u32 = 0o700;
@@ -27,7 +27,7 @@ impl Disk for SystemDisk {
             made => made?,
         }
         // Also for a folder that was there: whoever made it may have crashed before this line.
-        self.sync_folder(parent)
+        self.sync_folder(parent).map_err(At::name(parent))
     }
 
     fn check_folder(&self, folder: &Path) -> io::Result<()> {
@@ -54,6 +54,10 @@ impl Disk for SystemDisk {
         File::open(folder)?.sync_all()
     }
 
+    fn open_folder(&self, folder: &Path) -> io::Result<Box<dyn DiskFolder>> {
+        Ok(Box::new(File::open(folder)?))
+    }
+
     fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
         let found = rustix::fs::statvfs(folder)?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
@@ -67,6 +71,12 @@ impl Disk for SystemDisk {
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+}
+
+impl DiskFolder for File {
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
     }
 }
 

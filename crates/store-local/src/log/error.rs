@@ -59,6 +59,15 @@ pub enum LogError {
         /// What the disk said.
         source: io::Error,
     },
+    /// No file can be opened for the next segment, as when the process has too many open. The batch was not written, and the log
+    /// is as good as before.
+    #[error("cannot open another log segment in \"{folder}\"")]
+    Scarce {
+        /// The log's folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The batch is larger than any may be. It was not written, and the log is as good as before.
     #[error("a batch of {bytes} bytes is larger than {max}")]
     TooLarge {
@@ -84,6 +93,11 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// Whether nothing was written, and the same may work in a moment.
+    pub(crate) const fn is_passing(&self) -> bool {
+        matches!(self, Self::NoSpace { .. } | Self::Scarce { .. })
+    }
+
     /// Turns what the disk said into an error that names what was tried.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

@@ -92,8 +92,12 @@ pub(super) struct BatchHeader {
 impl BatchHeader {
     /// The header at this place, if one is there that was written whole into a segment with this salt.
     pub(super) fn decode(bytes: &[u8], at: usize, salt: u64) -> Option<Self> {
+        Self::decode_as(BATCH_MAGIC, bytes, at, salt)
+    }
+
+    fn decode_as(magic: &[u8; 4], bytes: &[u8], at: usize, salt: u64) -> Option<Self> {
         let header = bytes.get(at..)?.get(..BATCH_HEADER_BYTES)?;
-        if !header.starts_with(BATCH_MAGIC) {
+        if !header.starts_with(magic) {
             return None;
         }
         let covered = header.get(..BATCH_HEADER_BYTES - 4)?;
@@ -130,6 +134,11 @@ pub(super) fn seal(salt: u64, sequence: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(SEAL_BYTES);
     push_header(&mut out, SEAL_MAGIC, salt, sequence, &[]);
     out
+}
+
+/// The number in a seal at this place.
+pub(super) fn sealed_for(bytes: &[u8], at: usize, salt: u64) -> Option<u64> {
+    BatchHeader::decode_as(SEAL_MAGIC, bytes, at, salt).map(|seal| seal.sequence)
 }
 
 fn push_header(out: &mut Vec<u8>, magic: &[u8], salt: u64, sequence: u64, bytes: &[u8]) {

@@ -8,15 +8,23 @@ use super::error::LogError;
 use super::format::{self, ALIGN, BatchHeader, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
 use super::segment::{self, BadName, Closed, Name, Segment};
 use super::spares::Spares;
-use super::{LogOptions, Replay};
+use super::{LogOptions, Reaches, Replay};
 use crate::disk::{self, Disk, DiskFile, How, as_u64};
 
 /// What an opened log goes on from.
 pub(super) struct Recovered {
     pub(super) closed: VecDeque<Closed>,
-    /// None if there is nothing to go on with: a new log, or one that ends before its checkpoint.
+    /// None if there is nothing to go on with: a new log, or one that had no room for the last batches of its checkpoint.
     pub(super) current: Option<Segment>,
     pub(super) next: u64,
+}
+
+/// What the checkpoint knows of its log.
+#[derive(Clone, Copy)]
+pub(super) struct Start {
+    /// The last batch that the checkpoint has.
+    pub(super) after: u64,
+    pub(super) reaches: Reaches,
 }
 
 pub(super) fn recover(
@@ -24,20 +32,22 @@ pub(super) fn recover(
     folder: &Path,
     options: &LogOptions,
     spares: &Spares,
-    after: u64,
+    from: Start,
     replay: &mut Replay<'_>,
 ) -> Result<Recovered, LogError> {
-    disk.create_folder(folder).map_err(LogError::io("create", folder))?;
+    let after = from.after;
     let mut firsts = survey(disk, folder, options, spares)?;
     // A name that was only remembered by the kernel when the process before us died becomes durable here.
     disk.sync_folder(folder).map_err(LogError::io("sync", folder))?;
 
     // The segment that begins last among those that can hold the first batch we need; all before it are in the checkpoint.
     let needless = firsts.partition_point(|first| *first <= after.saturating_add(1)).saturating_sub(1);
-    for first in firsts.drain(..needless) {
-        release(disk, folder, spares, first)?;
-    }
+    let needless: Vec<_> = firsts.drain(..needless).collect();
     let Some(earliest) = firsts.first().copied() else {
+        if from.reaches != Reaches::Nowhere {
+            let (path, expected) = (folder.to_owned(), after.saturating_add(1));
+            return Err(LogError::Damaged { path, offset: 0, expected, what: "there is no segment" });
+        }
         return Ok(Recovered { closed: VecDeque::new(), current: None, next: after.saturating_add(1) });
     };
     if earliest > after.saturating_add(1) {
@@ -45,7 +55,11 @@ pub(super) fn recover(
         let what = "the segment that holds it is missing";
         return Err(LogError::Damaged { path, offset: 0, expected: after.saturating_add(1), what });
     }
-    read_segments(disk, folder, spares, &firsts, after, replay)
+    let recovered = read_segments(disk, folder, spares, &firsts, from, replay)?;
+    for first in needless {
+        release(disk, folder, spares, first)?;
+    }
+    Ok(recovered)
 }
 
 /// Sorts the folder: gives the first sequence numbers of its segments in order, hands its spares to the stock, and removes
@@ -59,11 +73,10 @@ fn survey(disk: &dyn Disk, folder: &Path, options: &LogOptions, spares: &Spares)
             Ok(Some(Name::Segment(first))) => firsts.push(first),
             Ok(Some(Name::Spare(number))) => {
                 spares.number_after(number);
-                let length = disk.open(&path, How::Existing).and_then(|file| file.len());
-                if length.map_err(LogError::io("open", &path))? == options.segment_bytes
-                    && spares.ready() < options.spares_max
-                {
-                    spares.adopt(Name::Spare(number));
+                let opened = disk.open(&path, How::Existing).and_then(|file| Ok((file.len()?, file)));
+                let (length, file) = opened.map_err(LogError::io("open", &path))?;
+                if length == options.segment_bytes && spares.ready() < options.spares_max {
+                    spares.adopt(Name::Spare(number), file);
                 } else {
                     disk.remove(&path).map_err(LogError::io("remove", &path))?;
                 }
@@ -99,9 +112,10 @@ fn read_segments(
     folder: &Path,
     spares: &Spares,
     firsts: &[u64],
-    after: u64,
+    from: Start,
     replay: &mut Replay<'_>,
 ) -> Result<Recovered, LogError> {
+    let after = from.after;
     let mut closed = VecDeque::new();
     let mut followers = firsts.iter().skip(1);
     for first in firsts {
@@ -112,21 +126,24 @@ fn read_segments(
             if *follower != end.next {
                 return Err(image.damaged(end, "the next segment does not go on from here"));
             }
-            if !image.is_sealed(end) {
+            if image.sealed_for(end) != Some(end.next) {
                 // We died between the beginning of the next segment and the seal.
                 segment::seal(&*image.file, &image.path, &image.header, used, end.next)?;
             }
             closed.push_back(Closed { first: *first, bytes: image.header.bytes, used });
             continue;
         }
-        if image.is_sealed(end) {
+        if image.sealed_for(end).is_some() {
             return Err(image.damaged(end, "the next segment is missing"));
         }
         if image.later(end).is_some() {
             return Err(image.damaged(end, "a later batch stands behind it"));
         }
         if end.next <= after {
-            // The checkpoint is ahead of all that is here, and nothing here contradicts it.
+            if from.reaches == Reaches::Checkpoint {
+                return Err(image.damaged(end, "the log ends here, and its checkpoint has this batch"));
+            }
+            // The log had no room for what the checkpoint has beyond it.
             closed.push_back(Closed { first: *first, bytes: image.header.bytes, used });
             spares.release(closed);
             return Ok(Recovered { closed: VecDeque::new(), current: None, next: after.saturating_add(1) });
@@ -206,9 +223,10 @@ impl Image {
         places.find(|at| self.header_at(*at).is_some_and(|header| header.sequence > end.next))
     }
 
-    fn is_sealed(&self, end: End) -> bool {
-        let seal = format::seal(self.header.salt, end.next);
-        self.bytes.get(end.at..).is_some_and(|rest| rest.starts_with(&seal))
+    /// The first batch of the next segment, if a seal behind the last whole batch says that there is one. Batches between the two
+    /// were left out.
+    fn sealed_for(&self, end: End) -> Option<u64> {
+        format::sealed_for(&self.bytes, end.at, self.header.salt).filter(|next| *next >= end.next)
     }
 
     fn header_at(&self, at: usize) -> Option<BatchHeader> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::LogError;
 use super::format::{self, SegmentHeader};
-use crate::disk::{Disk, DiskFile, How, as_u64};
+use crate::disk::{Disk, DiskFile, DiskFolder, How, as_u64};
 
 /// A segment that is open for appending.
 #[derive(Debug)]
@@ -70,16 +70,39 @@ impl Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadName;
 
-/// Makes a segment of a file that has the right length. Its header is durable before its name is: a file with a segment's
+/// A file of a segment's length.
+#[derive(Debug)]
+pub(super) struct Spare {
+    pub(super) name: Name,
+    /// Open before it is needed. One that could not be opened is opened when it is taken.
+    pub(super) file: Option<Box<dyn DiskFile>>,
+}
+
+impl Spare {
+    /// Opens the file, if it is not open.
+    pub(super) fn open(&mut self, disk: &dyn Disk, folder: &Path) -> std::io::Result<()> {
+        if self.file.is_none() {
+            self.file = Some(disk.open(&self.name.in_folder(folder), How::Existing)?);
+        }
+        Ok(())
+    }
+}
+
+/// Makes a segment of an open file that has the right length. Its header is durable before its name is: a file with a segment's
 /// name has a segment's header.
-pub(super) fn activate(disk: &dyn Disk, folder: &Path, from: Name, header: SegmentHeader) -> Result<Segment, LogError> {
+pub(super) fn activate(
+    disk: &dyn Disk,
+    folder: &Path,
+    names: &dyn DiskFolder,
+    (from, file): (Name, Box<dyn DiskFile>),
+    header: SegmentHeader,
+) -> Result<Segment, LogError> {
     let (old, path) = (from.in_folder(folder), Name::Segment(header.first).in_folder(folder));
     let bytes = header.encode();
-    let file = disk.open(&old, How::Existing).map_err(LogError::io("open", &old))?;
     write_once(&*file, &old, &bytes, 0)?;
     file.sync_data().map_err(LogError::io("sync", &old))?;
     disk.rename(&old, &path).map_err(LogError::io("rename", &old))?;
-    disk.sync_folder(folder).map_err(LogError::io("sync", folder))?;
+    names.sync().map_err(LogError::io("sync", folder))?;
     Ok(Segment { path, file, header, at: as_u64(bytes.len()) })
 }
 

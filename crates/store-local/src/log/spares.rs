@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LogOptions;
 use super::error::LogError;
-use super::segment::{Closed, Name};
-use crate::disk::{self, Disk, How};
+use super::segment::{Closed, Name, Spare};
+use crate::disk::{self, Disk, DiskFile, DiskFolder, How};
 
 /// The log's stock of files. Clones share it.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub enum Reserve {
 struct Shared {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
+    /// The folder, open.
+    names: Box<dyn DiskFolder>,
     options: LogOptions,
     /// Held by whoever makes or recycles files. Taken before the shelf, never after.
     work: Mutex<()>,
@@ -41,7 +43,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Shelf {
     /// Ready for use: content, length and name are durable.
-    ready: Vec<Name>,
+    ready: Vec<Spare>,
     /// Segments that nobody needs, which still have their old names.
     released: Vec<(Name, u64)>,
     /// The number of the next file that is made.
@@ -55,10 +57,13 @@ struct Shelf {
 }
 
 impl Spares {
-    pub(super) fn new(disk: Arc<dyn Disk>, folder: &Path, options: LogOptions) -> Self {
+    /// The stock of a folder that is there.
+    pub(super) fn new(disk: Arc<dyn Disk>, folder: &Path, options: LogOptions) -> io::Result<Self> {
+        let names = disk.open_folder(folder)?;
         let shelf = Mutex::new(Shelf { wanted: options.spares_at_open, ..Shelf::default() });
         let (work, poisoned) = (Mutex::default(), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { disk, folder: folder.to_owned(), options, work, shelf, poisoned }) }
+        let folder = folder.to_owned();
+        Ok(Self { shared: Arc::new(Shared { disk, folder, names, options, work, shelf, poisoned }) })
     }
 
     /// Recycles what was released and fills the stock. Slow (it may write and sync whole segments); appends go on
@@ -67,8 +72,11 @@ impl Spares {
         let _work = self.shared.work.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = self.shared.shelf().wanted;
         let prepared = self.shared.fill(wanted);
-        // Whatever kept the spare from being made: without it the log cannot promise to go on.
-        self.shared.shelf().is_short = !matches!(prepared, Ok(Reserve::Kept));
+        // Whatever kept the spare from being made: without it the log cannot promise to go on. Too many open files say nothing of
+        // the disk.
+        if !matches!(prepared, Err(LogError::Scarce { .. })) {
+            self.shared.shelf().is_short = !matches!(prepared, Ok(Reserve::Kept));
+        }
         prepared
     }
 
@@ -94,8 +102,21 @@ impl Spares {
         self.shared.shelf().ready.len()
     }
 
-    /// A file of one segment's length, made now if there is none.
-    pub(super) fn take(&self) -> Result<Name, LogError> {
+    /// A file of one segment's length, open, made now if there is none.
+    pub(super) fn take(&self) -> Result<(Name, Box<dyn DiskFile>), LogError> {
+        let mut spare = self.take_any()?;
+        match spare.open(&*self.shared.disk, &self.shared.folder) {
+            Ok(()) => Ok((spare.name, spare.file.expect("it was opened"))),
+            Err(source) => {
+                // Nothing was written to it.
+                let path = spare.name.in_folder(&self.shared.folder);
+                self.shared.shelf().ready.push(spare);
+                Err(self.shared.scarce(source).unwrap_or_else(LogError::io("open", &path)))
+            }
+        }
+    }
+
+    fn take_any(&self) -> Result<Spare, LogError> {
         if let Some(spare) = self.shared.shelf().ready.pop() {
             return Ok(spare);
         }
@@ -109,7 +130,7 @@ impl Spares {
     }
 
     /// A file made to measure, for a batch that is larger than a segment.
-    pub(super) fn make(&self, bytes: u64) -> Result<Name, LogError> {
+    pub(super) fn make(&self, bytes: u64) -> Result<(Name, Box<dyn DiskFile>), LogError> {
         let _work = self.shared.work.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.draft(bytes)?.ok_or_else(|| self.no_space())
     }
@@ -121,8 +142,13 @@ impl Spares {
     }
 
     /// Takes in a spare that an earlier process left behind, under a name that is durable.
-    pub(super) fn adopt(&self, spare: Name) {
-        self.shared.shelf().ready.push(spare);
+    pub(super) fn adopt(&self, name: Name, file: Box<dyn DiskFile>) {
+        self.shared.shelf().ready.push(Spare { name, file: Some(file) });
+    }
+
+    /// The folder, open.
+    pub(super) fn names(&self) -> &dyn DiskFolder {
+        &*self.shared.names
     }
 
     /// Numbers of new files begin behind this one.
@@ -168,11 +194,11 @@ impl Shared {
         }
         self.recycle()?;
         while self.shelf().ready.len() < wanted {
-            let Some(draft) = self.draft(self.options.segment_bytes)? else { return Ok(Reserve::Short) };
-            let spare = Name::Spare(self.number());
-            self.rename(draft, spare)?;
+            let Some((draft, file)) = self.draft(self.options.segment_bytes)? else { return Ok(Reserve::Short) };
+            let name = Name::Spare(self.number());
+            self.rename(draft, name)?;
             self.sync_names()?;
-            self.shelf().ready.push(spare);
+            self.shelf().ready.push(Spare { name, file: Some(file) });
         }
         Ok(Reserve::Kept)
     }
@@ -188,8 +214,12 @@ impl Shared {
         for (segment, bytes) in released.by_ref() {
             let kept = self.shelf().ready.len() + renamed.len();
             let step = if bytes == self.options.segment_bytes && kept < self.options.spares_max {
-                let spare = Name::Spare(self.number());
-                self.rename(segment, spare).map(|()| renamed.push(spare))
+                let mut spare = Spare { name: Name::Spare(self.number()), file: None };
+                self.rename(segment, spare.name).map(|()| {
+                    // One that cannot be opened now is opened when it is needed.
+                    let _ = spare.open(&*self.disk, &self.folder);
+                    renamed.push(spare);
+                })
             } else {
                 self.remove(segment)
             };
@@ -214,7 +244,7 @@ impl Shared {
     }
 
     /// A new file of this length, its blocks taken, written and synced; none if the disk is full.
-    fn draft(&self, bytes: u64) -> Result<Option<Name>, LogError> {
+    fn draft(&self, bytes: u64) -> Result<Option<(Name, Box<dyn DiskFile>)>, LogError> {
         if self.shelf().is_disk_full {
             return Ok(None);
         }
@@ -224,12 +254,25 @@ impl Shared {
             file.allocate(0, bytes)?;
             // Blocks that are only allocated are marked as written one by one later, and each mark costs a journal commit.
             disk::write_zeros(&*file, 0, bytes)?;
-            file.sync_data()
+            file.sync_data()?;
+            Ok(file)
         });
-        let Err(source) = made else { return Ok(Some(draft)) };
+        let source = match made {
+            Ok(file) => return Ok(Some((draft, file))),
+            Err(source) => source,
+        };
         // If it cannot be removed either, the next open does it.
         let _ = self.disk.remove(&path);
-        if disk::is_full(&source) { Ok(None) } else { Err(LogError::io("make", &path)(source)) }
+        if disk::is_full(&source) {
+            return Ok(None);
+        }
+        Err(self.scarce(source).unwrap_or_else(LogError::io("make", &path)))
+    }
+
+    /// The error of a file that cannot be opened now, or the error as it was.
+    fn scarce(&self, source: io::Error) -> Result<LogError, io::Error> {
+        let folder = self.folder.clone();
+        if disk::is_passing(&source) { Ok(LogError::Scarce { folder, source }) } else { Err(source) }
     }
 
     fn rename(&self, from: Name, to: Name) -> Result<(), LogError> {
@@ -243,7 +286,7 @@ impl Shared {
     }
 
     fn sync_names(&self) -> Result<(), LogError> {
-        self.disk.sync_folder(&self.folder).map_err(|source| {
+        self.names.sync().map_err(|source| {
             // Nobody knows which names are durable now, those of segments included.
             self.poisoned.store(true, Ordering::Release);
             LogError::io("sync", &self.folder)(source)

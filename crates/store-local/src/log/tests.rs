@@ -10,7 +10,7 @@ mod space;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Log, LogError, LogOptions};
+use super::{Log, LogError, LogOptions, Reaches};
 use crate::disk::Disk;
 use crate::disk::fake::FakeDisk;
 
@@ -24,8 +24,19 @@ fn options(segment_bytes: u64) -> LogOptions {
 }
 
 fn open_at(disk: Arc<dyn Disk>, options: LogOptions, after: u64) -> Result<(Log, Replayed), LogError> {
+    // A log is begun without a checkpoint, and reaches every checkpoint that is made later.
+    let reaches = if after > 0 { Reaches::Checkpoint } else { Reaches::Nowhere };
+    open_reaching(disk, options, after, reaches)
+}
+
+fn open_reaching(
+    disk: Arc<dyn Disk>,
+    options: LogOptions,
+    after: u64,
+    reaches: Reaches,
+) -> Result<(Log, Replayed), LogError> {
     let mut replayed = Vec::new();
-    let log = Log::open(disk, Path::new(FOLDER), options, after, &mut |sequence, bytes| {
+    let log = Log::open(disk, Path::new(FOLDER), options, after, reaches, &mut |sequence, bytes| {
         replayed.push((sequence, bytes.to_vec()));
         Ok(())
     })?;
@@ -34,6 +45,11 @@ fn open_at(disk: Arc<dyn Disk>, options: LogOptions, after: u64) -> Result<(Log,
 
 fn open(disk: &FakeDisk, segment_bytes: u64, after: u64) -> Result<(Log, Replayed), LogError> {
     open_at(Arc::new(disk.clone()), options(segment_bytes), after)
+}
+
+/// Opens a log that may end before its checkpoint.
+fn open_short(disk: &FakeDisk, segment_bytes: u64, after: u64, reaches: Reaches) -> Result<(Log, Replayed), LogError> {
+    open_reaching(Arc::new(disk.clone()), options(segment_bytes), after, reaches)
 }
 
 /// Appends and syncs.

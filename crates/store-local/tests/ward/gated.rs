@@ -2,10 +2,11 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use ekiden_store_local::disk::fake::FakeDisk;
-use ekiden_store_local::disk::{Disk, DiskFile, How, LockGuard};
+use ekiden_store_local::disk::{Disk, DiskFile, DiskFolder, How, LockGuard};
 
 /// Whether calls are held up, and how many are.
 #[derive(Debug, Default)]
@@ -43,6 +44,8 @@ pub(crate) struct GatedDisk {
     disk: FakeDisk,
     syncs: Arc<Gate>,
     reads: Arc<Gate>,
+    panics: Arc<AtomicBool>,
+    checkpoint_fails: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -50,11 +53,15 @@ struct GatedFile {
     file: Box<dyn DiskFile>,
     syncs: Arc<Gate>,
     reads: Arc<Gate>,
+    panics: Arc<AtomicBool>,
+    /// Whether writes fail; of the log's files never.
+    fails: Arc<AtomicBool>,
 }
 
 impl GatedDisk {
     pub(crate) fn new(disk: FakeDisk) -> Self {
-        Self { disk, syncs: Arc::default(), reads: Arc::default() }
+        let (syncs, reads) = (Arc::default(), Arc::default());
+        Self { disk, syncs, reads, panics: Arc::default(), checkpoint_fails: Arc::default() }
     }
 
     pub(crate) fn hold_syncs(&self) {
@@ -67,6 +74,16 @@ impl GatedDisk {
 
     pub(crate) fn wait_until_held(&self) {
         self.syncs.wait_until_held();
+    }
+
+    /// From now on whichever thread syncs a file panics.
+    pub(crate) fn panic_at_syncs(&self) {
+        self.panics.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on the file of the checkpoint takes no write.
+    pub(crate) fn fail_checkpoint(&self) {
+        self.checkpoint_fails.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn hold_reads(&self) {
@@ -96,8 +113,10 @@ impl Disk for GatedDisk {
     }
 
     fn open(&self, path: &Path, how: How) -> io::Result<Box<dyn DiskFile>> {
-        let (syncs, reads) = (self.syncs.clone(), self.reads.clone());
-        Ok(Box::new(GatedFile { file: self.disk.open(path, how)?, syncs, reads }))
+        let (syncs, reads, panics) = (self.syncs.clone(), self.reads.clone(), self.panics.clone());
+        let is_checkpoint = path.file_name().is_some_and(|name| name == "checkpoint.redb");
+        let fails = if is_checkpoint { self.checkpoint_fails.clone() } else { Arc::default() };
+        Ok(Box::new(GatedFile { file: self.disk.open(path, how)?, syncs, reads, panics, fails }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -110,6 +129,10 @@ impl Disk for GatedDisk {
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         self.disk.sync_folder(folder)
+    }
+
+    fn open_folder(&self, folder: &Path) -> io::Result<Box<dyn DiskFolder>> {
+        self.disk.open_folder(folder)
     }
 
     fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
@@ -128,11 +151,15 @@ impl DiskFile for GatedFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Other.into());
+        }
         self.file.write_at(bytes, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
         self.syncs.pass();
+        assert!(!self.panics.load(Ordering::Relaxed), "a test wants the thread that syncs to panic");
         self.file.sync_data()
     }
 

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use ekiden_core::claim::{Claim, ClaimPool, Kinds, LeaseTerm};
 use ekiden_core::event::Event;
-use ekiden_core::id::{Kind, Namespace, PoolName, RunnerId, TaskId};
+use ekiden_core::filter::TaskFilter;
+use ekiden_core::id::{Kind, Namespace, OpId, PoolName, RunnerId, TaskId};
 use ekiden_core::key::Key;
 use ekiden_core::lease::Token;
 use ekiden_core::newer::Newer;
@@ -21,7 +22,7 @@ use ekiden_core::task::{Phase, Spec, Task, TaskEnvelope};
 use ekiden_core::time::{Millis, Timestamp};
 use ekiden_core::transition::Start;
 use ekiden_store::entropy::Entropy;
-use ekiden_store::{Happened, PlanError, Store, StoreError, StoreExt};
+use ekiden_store::{Happened, ListOrder, PlanError, Store, StoreError, StoreExt, TaskQuery};
 use ekiden_store_local::disk::Disk;
 use ekiden_store_local::{LocalStore, Options};
 use tokio::task::JoinSet;
@@ -93,11 +94,15 @@ pub(crate) struct Ward {
 
 impl Ward {
     pub(crate) fn new(seed: u64) -> Self {
+        Self::of_pool(seed, "ward")
+    }
+
+    pub(crate) fn of_pool(seed: u64, pool: &str) -> Self {
         Self {
             entropy: Entropy::from_seed(seed),
             now: Timestamp::from_millis(1_794_744_000_000),
             namespace: Namespace::new("default").unwrap(),
-            pool: PoolName::new("ward").unwrap(),
+            pool: PoolName::new(pool).unwrap(),
             tasks: BTreeMap::new(),
             running: Vec::new(),
         }
@@ -106,9 +111,10 @@ impl Ward {
     /// Hands in, claims and settles at random, until the store refuses or the rounds are over.
     pub(crate) async fn work(&mut self, store: &dyn Store, rounds: usize) {
         for _ in 0..rounds {
-            let done = match self.entropy.below(5) {
+            let done = match self.entropy.below(6) {
                 0 | 1 => self.enqueue(store).await,
                 2 | 3 => self.claim(store).await,
+                4 => self.enqueue_some_together(store).await,
                 _ => self.settle(store).await,
             };
             if done.is_err() {
@@ -129,6 +135,37 @@ impl Ward {
         let plan = self.new_task(bytes, later);
         let done = store.run(&plan, self.entropy.op_id(self.now), self.now).await;
         self.note(&plan.spec.id, Phase::Queued, done.map(drop))
+    }
+
+    /// Hands in several tasks in one call, mostly more than a batch of the log takes.
+    async fn enqueue_some_together(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        let (count, bytes) = (2 + self.entropy.below(12), self.entropy.below(3_000));
+        let plans = self.new_tasks(count, bytes);
+        let told = self.enqueue_together(store, &plans).await;
+        told.refused.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// So many tasks of this many bytes, each under the id of its commit.
+    pub(crate) fn new_tasks(&mut self, count: usize, bytes: usize) -> Vec<(OpId, Enqueue)> {
+        (0..count)
+            .map(|_| {
+                let plan = self.new_task(bytes, None);
+                (self.entropy.op_id(self.now), plan)
+            })
+            .collect()
+    }
+
+    /// Hands in tasks in one call. Each is answered for itself.
+    pub(crate) async fn enqueue_together(&mut self, store: &dyn Store, plans: &[(OpId, Enqueue)]) -> Told {
+        let outcomes = store.run_all(plans, self.now).await;
+        let mut told = Told::default();
+        for ((_, plan), done) in plans.iter().zip(outcomes) {
+            match self.note(&plan.spec.id, Phase::Queued, done.map(drop)) {
+                Ok(()) => told.done += 1,
+                Err(error) => told.refused.push(error),
+            }
+        }
+        told
     }
 
     fn new_task(&mut self, bytes: usize, later: Option<Millis>) -> Enqueue {
@@ -221,8 +258,9 @@ impl Ward {
                 Ok(())
             }
             Err(error) => {
-                // Any task that waited may have been taken.
-                for known in self.tasks.values_mut().filter(|known| known.phase == Some(Phase::Queued)) {
+                // Any task that waited may have been taken, unless the store says that none was.
+                let is_unknown = error.happened == Happened::Unknown;
+                for known in self.tasks.values_mut().filter(|known| is_unknown && known.phase == Some(Phase::Queued)) {
                     known.perhaps = Some(Phase::Running);
                 }
                 Err(error)
@@ -258,6 +296,13 @@ impl Ward {
             Err(PlanError::Store(error)) => Err(error),
             Err(refused) => panic!("a beat: {refused}"),
         }
+    }
+
+    /// A page of the ended tasks of its pool.
+    pub(crate) fn ended(&self) -> TaskQuery {
+        let phases = vec![Phase::Succeeded];
+        let filter = TaskFilter { pool: Some(self.pool.clone()), phases, ..TaskFilter::all(self.namespace.clone()) };
+        TaskQuery { filter, order: ListOrder::NewestFirst, cursor: None, limit: 100 }
     }
 
     /// Claims a task and brings it to its end.

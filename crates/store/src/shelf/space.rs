@@ -172,10 +172,10 @@ impl Entry {
         holder_of(self.here()?, &self.index)
     }
 
-    /// About how many bytes its body takes here. The payload is counted whole, all else as what a usual task has.
+    /// About how many bytes its body takes here. Payload, result and errors are counted whole, all else as what a usual task has.
     fn bytes_here(&self) -> usize {
         match &self.body {
-            Body::Here(task) => 1_024 + task.spec.envelope.payload.len(),
+            Body::Here(task) => 1_024 + task.content_bytes(),
             Body::Brief(brief) => 256 + brief.payload_bytes(),
             Body::Away(_) => 0,
         }

@@ -23,6 +23,7 @@ pub(super) struct World {
     faults: u64,
     calls: BTreeMap<Call, u64>,
     is_dead: bool,
+    pub(super) is_out_of_files: bool,
 }
 
 /// Names, as programs see them and as they are stored.
@@ -79,6 +80,7 @@ impl World {
             faults: 0,
             calls: BTreeMap::new(),
             is_dead: false,
+            is_out_of_files: false,
         }
     }
 

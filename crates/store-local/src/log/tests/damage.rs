@@ -142,6 +142,57 @@ fn a_missing_segment_is_refused() {
 }
 
 #[test]
+fn a_log_that_ends_before_its_checkpoint_is_refused_wherever_it_ends() {
+    let sample = Sample::new();
+    for place in sample.places() {
+        for after in 6..=20 {
+            // Zeros from here on, no file behind this one, and no seal, as if the log had never gone further.
+            let disk = FakeDisk::new(1);
+            for (path, bytes) in sample.files.iter().filter(|(path, _)| *path <= place.path) {
+                let mut bytes = bytes.clone();
+                if *path == place.path {
+                    bytes[place.start..].fill(0);
+                }
+                disk.plant(path, &bytes);
+            }
+            let opened = open(&disk, SEGMENT, after);
+            if after >= place.sequence {
+                assert!(
+                    matches!(opened, Err(LogError::Damaged { .. })),
+                    "cut before {}, after {after}",
+                    place.sequence
+                );
+            } else {
+                assert_eq!(opened.unwrap().0.last() + 1, place.sequence);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_without_room_may_end_before_its_checkpoint_until_it_goes_on_behind_it() {
+    let disk = FakeDisk::new(1);
+    let (mut log, _) = open(&disk, SEGMENT, 0).unwrap();
+    for sequence in 1..=2 {
+        commit(&mut log, &batch(sequence, 33)).unwrap();
+    }
+    drop(log);
+    let reopened = |disk: &FakeDisk, reaches| open_short(disk, SEGMENT, 5, reaches).map(|(log, _)| log);
+    assert!(matches!(reopened(&disk, Reaches::Checkpoint), Err(LogError::Damaged { expected: 3, .. })));
+    // The checkpoint has three to five. What comes next is in a new segment, and the old one says so.
+    let (mut log, _) = open(&disk, SEGMENT, 2).unwrap();
+    log.leave_out(6);
+    assert_eq!(commit(&mut log, &batch(6, 33)).unwrap(), 6);
+    drop(log);
+    assert_eq!(reopened(&disk, Reaches::ASegment).unwrap().last(), 6);
+    disk.remove(&segment_path(6)).unwrap();
+    assert!(matches!(reopened(&disk, Reaches::ASegment), Err(LogError::Damaged { expected: 3, .. })));
+    disk.remove(&segment_path(1)).unwrap();
+    assert!(matches!(reopened(&disk, Reaches::ASegment), Err(LogError::Damaged { .. })));
+    assert_eq!(reopened(&disk, Reaches::Nowhere).unwrap().last(), 5);
+}
+
+#[test]
 fn a_newer_format_is_told_apart_from_damage() {
     let sample = Sample::new();
     let refused = sample.opened(|files| {

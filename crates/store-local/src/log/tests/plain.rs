@@ -114,20 +114,20 @@ fn release_keeps_every_segment_that_holds_a_later_batch() {
 
 #[test]
 fn a_log_without_files_begins_behind_its_checkpoint() {
-    let (mut log, replayed) = open(&FakeDisk::new(1), 512, 41).unwrap();
+    let (mut log, replayed) = open_short(&FakeDisk::new(1), 512, 41, Reaches::Nowhere).unwrap();
     assert!(replayed.is_empty());
     assert_eq!(commit(&mut log, b"a").unwrap(), 42);
 }
 
 #[test]
-fn a_log_that_ends_before_its_checkpoint_goes_on_behind_it() {
+fn a_log_that_had_no_room_for_the_end_of_its_checkpoint_goes_on_behind_it() {
     let disk = FakeDisk::new(1);
     let (mut log, _) = open(&disk, 512, 0).unwrap();
     for sequence in 1..=2 {
         commit(&mut log, &batch(sequence, 100)).unwrap();
     }
     let disk = disk.restart();
-    let (mut log, replayed) = open(&disk, 512, 100).unwrap();
+    let (mut log, replayed) = open_short(&disk, 512, 100, Reaches::ASegment).unwrap();
     assert!(replayed.is_empty());
     assert_eq!(commit(&mut log, b"a").unwrap(), 101);
     let (_, replayed) = open(&disk.power_cut(1), 512, 100).unwrap();
@@ -157,7 +157,7 @@ fn what_a_checkpoint_has_can_be_left_out_and_the_log_goes_on_behind_it() {
             assert_eq!(names(&disk).iter().filter(|name| name.ends_with(".log")).count(), 1, "nothing else is needed");
         }
         let disk = disk.power_cut(nth);
-        let (mut log, replayed) = open(&disk, 512, 8).unwrap();
+        let (mut log, replayed) = open_short(&disk, 512, 8, Reaches::ASegment).unwrap();
         assert!(replayed == [(9, batch(9, 200))] || replayed.is_empty() && !went_on, "call {nth}");
         assert_eq!(commit(&mut log, b"a").unwrap(), if replayed.is_empty() { 9 } else { 10 });
         let (_, again) = open(&disk.power_cut(nth), 512, 8).unwrap();
@@ -174,7 +174,8 @@ fn a_replay_that_is_refused_ends_the_opening() {
     let disk = FakeDisk::new(1);
     let (mut log, _) = open(&disk, 512, 0).unwrap();
     commit(&mut log, b"a").unwrap();
-    let refused = Log::open(Arc::new(disk), Path::new(FOLDER), options(512), 0, &mut |_, _| Err("no".into()));
+    let refused =
+        Log::open(Arc::new(disk), Path::new(FOLDER), options(512), 0, Reaches::Nowhere, &mut |_, _| Err("no".into()));
     assert!(matches!(refused, Err(LogError::Replay { sequence: 1, .. })));
 }
 
@@ -203,11 +204,18 @@ fn spares_are_prepared_on_another_thread_while_the_log_appends() {
     let options = LogOptions { spares_at_open: 2, spares_wanted: 2, ..options(4_096) };
     let mut batches = Vec::new();
     let open = |batches: &mut Vec<u64>| {
-        Log::open(Arc::new(SystemDisk), &folder.path().join("a/log"), options, 0, &mut |sequence, bytes| {
-            assert_eq!(bytes, batch(sequence, 700));
-            batches.push(sequence);
-            Ok(())
-        })
+        Log::open(
+            Arc::new(SystemDisk),
+            &folder.path().join("a/log"),
+            options,
+            0,
+            Reaches::Nowhere,
+            &mut |sequence, bytes| {
+                assert_eq!(bytes, batch(sequence, 700));
+                batches.push(sequence);
+                Ok(())
+            },
+        )
     };
     let mut log = open(&mut batches).unwrap();
     let (spares, stop) = (log.spares(), std::sync::atomic::AtomicBool::new(false));
