@@ -263,7 +263,9 @@ mod tests {
             Folder::at(path.clone(), Keep::Yes).unwrap();
         }
         let living = Folder::at(alive.clone(), Keep::No).unwrap();
-        [&foreign, &short].map(|path| fs::create_dir(path).unwrap());
+        for path in [&foreign, &short] {
+            fs::create_dir(path).unwrap();
+        }
         remove_abandoned(root.path()).unwrap();
         assert_eq!([&dead, &kept, &alive, &foreign, &short].map(|path| path.exists()), [false, true, true, true, true]);
         drop(living);

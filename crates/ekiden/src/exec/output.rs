@@ -315,8 +315,9 @@ impl Pen {
             match (error.code(), end) {
                 (ReasonCode::LogOffsetWrong, Some(end)) => {
                     // The answer to an earlier try got lost: that much is there.
-                    let is_there = |length: &usize| self.offset + *length as u64 == end;
-                    bytes.advance([bytes.len(), self.unsure].into_iter().find(is_there).unwrap_or(0));
+                    let ahead = usize::try_from(end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+                    let is_there = ahead == bytes.len() || ahead <= self.unsure;
+                    bytes.advance(if is_there { ahead.min(bytes.len()) } else { 0 });
                     (self.offset, self.unsure) = (end, 0);
                     if bytes.is_empty() {
                         return self.written_to(end);
