@@ -193,6 +193,7 @@ fn redb_error(path: &Path, source: impl Into<redb::Error>) -> StoreError {
             error::damaged(path.display(), source)
         }
         redb::Error::Io(source) => error::io(path, source),
+        redb::Error::PreviousIo => error::spoiled(path),
         redb::Error::Corrupted(what) => error::damaged(path.display(), what),
         source @ (redb::Error::TableDoesNotExist(_) | redb::Error::TableTypeMismatch { .. }) => {
             error::damaged(path.display(), source)

@@ -75,26 +75,42 @@ fn rest(shared: &Shared) -> bool {
 /// it is unknown what the disk has of the file, and the log behind it must stay.
 fn write_with_reserve(shared: &Shared) {
     while let Err(error) = shared.checkpoint.open_again().and_then(|()| write(shared)) {
+        if error::is_spoiled(&error) {
+            continue;
+        }
         if error::is_passing(&error) {
             tracing::warn!(%error, "the checkpoint could not be opened and is tried again");
             return;
         }
         if error.code() != ReasonCode::StoreFull {
-            tracing::error!(%error, "the checkpoint failed, and the store takes nothing more until it is opened again");
-            shared.stop(&with_source(&error));
+            stop(shared, &error);
             return;
         }
         tracing::warn!(%error, "the checkpoint could not be written and is tried again");
         shared.set_checkpoint_full(true);
-        let is_spent = reserve::spend(shared);
-        reopen(shared);
-        if !is_spent {
+        if !reserve::spend(shared) {
             shared.exhaust();
             return;
         }
     }
     reserve::keep(shared);
     bring_heads(shared);
+}
+
+fn stop(shared: &Shared, error: &StoreError) {
+    if shared.desk().is_running() {
+        tracing::error!(%error, "the checkpoint failed, and the store takes nothing more until it is opened again");
+        shared.stop(&with_source(error));
+    }
+}
+
+/// After this the file can be written again, or the store takes nothing more, whichever thread wrote.
+fn mend(shared: &Shared, error: &StoreError) {
+    if error.code() == ReasonCode::StoreFull || error::is_spoiled(error) || error::is_passing(error) {
+        reopen(shared);
+    } else {
+        stop(shared, error);
+    }
 }
 
 /// Writes one checkpoint and lets go of what it has.
@@ -123,7 +139,8 @@ pub(crate) fn write(shared: &Shared) -> Result<(), StoreError> {
     };
     let rows = sorted(&frozen.changes);
     let Some(log) = shared.desk().begin_write(&frozen) else { return Ok(()) };
-    shared.checkpoint.write(&rows, Upto { sequence: frozen.sequence, revision: frozen.revision, log })?;
+    let upto = Upto { sequence: frozen.sequence, revision: frozen.revision, log };
+    shared.checkpoint.write(&rows, upto).inspect_err(|error| mend(shared, error))?;
     let (waiters, visitors) = {
         let mut desk = shared.desk();
         (desk.thaw(), desk.take_visitors())

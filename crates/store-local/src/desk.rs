@@ -300,8 +300,8 @@ impl Desk {
     }
 
     /// Tells all who wait that it is unknown when what they wait for will be durable.
-    pub(crate) fn let_go(&mut self, why: &StoreError) {
-        self.durability.halt(u64::MAX, why);
+    pub(crate) fn let_go(&mut self, why: StoreError) {
+        self.durability.stall(why);
     }
 
     /// A write failed. What was not durable up to this revision may be on disk; what comes later is not, and nothing more is taken.

@@ -20,23 +20,30 @@ pub(crate) struct Durability {
     perhaps: u64,
     /// In the order of the revisions that they wait for.
     waiters: VecDeque<(u64, Waiter)>,
+    /// Why nothing becomes durable, for as long as nothing does.
+    stalled: Option<StoreError>,
 }
 
 impl Durability {
     pub(crate) fn new(durable: u64) -> Self {
-        Self { durable, perhaps: durable, waiters: VecDeque::new() }
+        Self { durable, perhaps: durable, waiters: VecDeque::new(), stalled: None }
     }
 
     pub(crate) const fn has(&self, revision: u64) -> bool {
         revision <= self.durable
     }
 
-    /// Waits until a revision is durable.
+    /// Waits until a revision is durable. While nothing becomes durable the answer is there at once.
     pub(crate) fn wait_for(&mut self, revision: u64) -> Wait {
         if self.has(revision) {
             return None;
         }
         let (sender, receiver) = oneshot::channel();
+        if let Some(error) = &self.stalled {
+            // The receiver is here.
+            let _ = sender.send(Err(Halt { durable: self.durable, unknown: u64::MAX, error: error.clone() }));
+            return Some(receiver);
+        }
         // Nearly always the place is the last one: most callers wait for what they wrote just now.
         let place = self.waiters.partition_point(|(waits_for, _)| *waits_for <= revision);
         self.waiters.insert(place, (revision, sender));
@@ -50,7 +57,10 @@ impl Durability {
 
     /// Everything up to this revision is durable. Gives the callers that need not wait any more.
     pub(crate) fn settle(&mut self, revision: u64) -> Vec<Waiter> {
-        self.durable = self.durable.max(revision);
+        if revision > self.durable {
+            self.durable = revision;
+            self.stalled = None;
+        }
         let count = self.waiters.partition_point(|(waits_for, _)| *waits_for <= self.durable);
         self.waiters.drain(..count).map(|(_, waiter)| waiter).collect()
     }
@@ -58,6 +68,12 @@ impl Durability {
     /// A checkpoint that has everything up to this revision is about to be written, and the log has not.
     pub(crate) fn may_have(&mut self, revision: u64) {
         self.perhaps = self.perhaps.max(revision);
+    }
+
+    /// Ends all waiting, also of those who come, until something becomes durable again.
+    pub(crate) fn stall(&mut self, error: StoreError) {
+        self.halt(u64::MAX, &error);
+        self.stalled = Some(error);
     }
 
     /// Ends all waiting. What is not durable up to `unknown` may be on disk, what comes later is not.

@@ -41,6 +41,21 @@ pub(crate) fn is_passing(error: &StoreError) -> bool {
     error.source.as_ref().and_then(|source| source.downcast_ref()).is_some_and(disk::is_passing)
 }
 
+/// An earlier call on the file failed, perhaps a read. Nothing was written since, and the file can be opened again.
+#[derive(Debug, thiserror::Error)]
+#[error("an earlier read or write failed")]
+struct Spoiled;
+
+/// The checkpoint has to be opened again before it is used.
+pub(crate) fn spoiled(path: &Path) -> StoreError {
+    StoreError::unavailable(format!("{}: {Spoiled}", path.display())).because(Spoiled)
+}
+
+/// Whether the checkpoint has to be opened again before it is used.
+pub(crate) fn is_spoiled(error: &StoreError) -> bool {
+    error.source.as_ref().is_some_and(|source| source.is::<Spoiled>())
+}
+
 /// The folder belongs to another process.
 pub(crate) fn in_use(path: &Path) -> StoreError {
     StoreError::invalid(Refusal::new(ReasonCode::StoreInUse).with("path", path.display()))

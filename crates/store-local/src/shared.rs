@@ -192,7 +192,7 @@ impl Shared {
         let is_log_full = self.is_log_full();
         self.exhausted.store(is_log_full, Ordering::Relaxed);
         if is_log_full {
-            self.desk().let_go(&StoreError { happened: Happened::Unknown, ..self.refusal() });
+            self.desk().let_go(StoreError { happened: Happened::Unknown, ..self.refusal() });
         }
     }
 

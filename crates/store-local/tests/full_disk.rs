@@ -4,13 +4,16 @@
 
 mod ward;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use ekiden_core::id::Namespace;
 use ekiden_core::limits;
 use ekiden_core::reason::ReasonCode;
 use ekiden_store::clock::ManualClock;
-use ekiden_store::{CheckDepth, Happened, Store, StoreError};
+use ekiden_store::{CheckDepth, CountScope, Happened, Store, StoreError};
 use ekiden_store_local::{LocalStore, Options};
 use ekiden_testkit::rig::{self, SmallDisk};
 use ekiden_testkit::workload::{self, NOON, Scene};
@@ -157,8 +160,13 @@ fn results_beyond_the_reserve_keep_nobody_waiting_and_are_there_when_there_is_ro
     assert!(told.refused.iter().any(|error| error.happened == Happened::Unknown), "{told:?}");
     let findings = block_on(store.check(CheckDepth::Quick)).unwrap();
     assert_eq!(findings.iter().map(|finding| finding.code).collect::<Vec<_>>(), [ReasonCode::StoreFull]);
-    let refused = block_on(ward.beat(&*store)).unwrap_err();
+    // Nobody waits for what does not come: refusals and reads are answered when they are first polled.
+    let refused = at_once(ward.beat(&*store)).unwrap_err();
     assert!(is_refused_for_want_of_room(&refused), "{refused}");
+    let scope = CountScope { namespace: Namespace::new("default").unwrap(), pool: None };
+    let unseen = at_once(store.counts(scope)).unwrap_err();
+    assert!(is_refused_for_want_of_room(&unseen), "{unseen}");
+    assert_eq!(at_once(store.get(vec![])).unwrap(), []);
     disk.empty().unwrap();
     until("new tasks are taken again", || block_on(ward.enqueue(&*store)).ok());
     block_on(ward.look(&*store)).unwrap();
@@ -166,6 +174,14 @@ fn results_beyond_the_reserve_keep_nobody_waiting_and_are_there_when_there_is_ro
     let store = LocalStore::open(&disk.folder(), Options::default()).unwrap();
     block_on(ward.look(&store)).unwrap();
     assert_eq!(block_on(store.check(CheckDepth::Full)).unwrap(), []);
+}
+
+/// The answer of what need not wait.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it waits"),
+    }
 }
 
 fn is_refused_for_want_of_room(error: &StoreError) -> bool {
