@@ -15,7 +15,7 @@ pub enum PlantedBug {
     SyncDoesNothing,
     /// Syncing a file answers at once, and is done only before the next write to it.
     SyncHappensLate,
-    /// Of every open file in a folder called `log` only the first sync is done. The headers of a log are there after a power
+    /// Of every open file in a folder called `log` only the first sync is done, and the first behind a new header. The headers of a log are there after a power
     /// cut and its batches are not, so that nothing looks damaged.
     LogSyncHappensOnce,
     /// Syncing a folder does nothing.
@@ -154,6 +154,10 @@ impl DiskFile for PlantedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         if self.is_owed.swap(false, Ordering::AcqRel) {
             self.file.sync_data()?;
+        }
+        // A header, on a file that may have been open before it became a segment.
+        if offset == 0 {
+            self.was_synced.store(false, Ordering::Release);
         }
         let written = self.file.write_at(bytes, offset)?;
         Ok(if self.bug == PlantedBug::ShortWriteLooksWhole { bytes.len() } else { written })
