@@ -176,6 +176,12 @@ pub const RUNNER_KINDS_MAX: usize = 1_024;
 /// 1 KiB: a folder's name for people. A runner of ours cuts longer ones; in a request they are refused.
 pub const PROJECT_ROOT_BYTES_MAX: usize = 1024;
 
+/// 4 KiB of one fact of a refusal: enough for a path of a few dozen ids, little to keep for a caller that does not read.
+pub const FACT_BYTES_MAX: usize = 4 * 1024;
+
+/// 1 KiB of cron expression: each of its seven fields has room for a long list. With a thousand schedules all are read at once.
+pub const CRON_BYTES_MAX: usize = 1024;
+
 /// 24 hours: how long an idempotency key answers with its first result.
 pub const IDEMPOTENCY_KEPT: Millis = Millis::from_days(1);
 

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
+
 macro_rules! reason_codes {
     ($($category:ident { $($(#[$doc:meta])* $name:ident = $text:literal,)+ })+) => {
         /// Why something was refused, ended or waits. The text form is wire format and never changes.
@@ -423,10 +425,16 @@ impl Refusal {
         Self { code, context: BTreeMap::new() }
     }
 
-    /// Adds a fact.
+    /// Adds a fact. One that is long is cut: it may be made of what a caller sent, and goes back to the caller.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
-        self.context.insert(name.to_owned(), value.to_string());
+        let mut value = value.to_string();
+        if value.len() > limits::FACT_BYTES_MAX {
+            value.truncate(value.floor_char_boundary(limits::FACT_BYTES_MAX - '…'.len_utf8()));
+            value.push('…');
+            value.shrink_to_fit();
+        }
+        self.context.insert(name.to_owned(), value);
         self
     }
 }
@@ -452,6 +460,15 @@ impl fmt::Display for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// S9: what a caller sent does not come back at its full length.
+    #[test]
+    fn long_facts_are_cut_at_a_character() {
+        let refusal = Refusal::new(ReasonCode::RequestInvalid).with("why", "長".repeat(5_000)).with("field", "tasks");
+        let why = &refusal.context["why"];
+        assert!(why.len() <= limits::FACT_BYTES_MAX && why.ends_with('…'), "{} bytes", why.len());
+        assert_eq!(refusal.context["field"], "tasks");
+    }
 
     /// L10
     #[test]

@@ -155,6 +155,9 @@ fn garbage_is_refused_with_its_reason() {
     }
     let zero = Every::Interval { period: Millis::ZERO, anchor: Timestamp::ZERO };
     assert_eq!(zero.next(Timestamp::ZERO).unwrap_err().code, ReasonCode::DurationInvalid);
+    let long = cron(&format!("{}0 * * * *", "0,".repeat(limits::CRON_BYTES_MAX / 2)), "UTC");
+    let refusal = long.next(Timestamp::ZERO).unwrap_err();
+    assert_eq!((refusal.code, refusal.context["expression"].len()), (ReasonCode::ScheduleInvalid, 128));
     // A date that never comes ends with a refusal, not with a loop.
     let never = schedule(cron("0 0 30 2 *", "UTC"), Missed::Latest, Timestamp::ZERO);
     assert_eq!(never.check(Timestamp::ZERO).unwrap_err().code, ReasonCode::ScheduleInvalid);

@@ -31,6 +31,9 @@ impl Ticks {
                 period.check("period", limits::DURATION_MAX)?;
                 Ok(Self::Interval { period: *period, anchor: *anchor })
             }
+            Every::Cron { expression, .. } if expression.len() > limits::CRON_BYTES_MAX => {
+                Err(every.invalid(&format!("the expression is longer than {} bytes", limits::CRON_BYTES_MAX)))
+            }
             Every::Cron { expression, time_zone } => {
                 let cron = Cron::from_str(expression).map_err(|error| every.invalid(&error.to_string()))?;
                 let zone = TimeZone::get(time_zone).map_err(|_| every.invalid("unknown time zone"))?;

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ekiden_core::hash;
 use ekiden_core::limits;
@@ -26,6 +27,9 @@ const EVENTS: &str = "events";
 
 /// What the name of a folder ends with that is to be kept.
 const KEPT: &str = "-kept";
+
+/// Numbers the folders of this process, so that no two have one name.
+static FOLDERS: AtomicU64 = AtomicU64::new(0);
 
 /// What becomes of a folder when its attempt has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +64,24 @@ impl Folder {
         let spec = context.task();
         let name = format!("{}/{}", spec.namespace, spec.id);
         let name = format!("{:016x}-{}-{}", hash::of_bytes(name.as_bytes()), context.token().0, std::process::id());
-        let name = if keep == Keep::Yes { format!("{name}{KEPT}") } else { name };
-        Self::at(root.join(name), keep).map_err(NoFolder::Own)
+        Self::make_as(root, &name, keep).map_err(NoFolder::Own)
     }
 
+    /// Makes a folder whose name begins so, and that is no other attempt's.
+    fn make_as(root: &Path, name: &str, keep: Keep) -> io::Result<Self> {
+        loop {
+            // Ids can be chosen so that their hashes are equal, and another container may have the same process number.
+            let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{name}-{number}{}", if keep == Keep::Yes { KEPT } else { "" });
+            match Self::at(root.join(name), keep) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made,
+            }
+        }
+    }
+
+    /// Makes a folder that is not there yet.
     fn at(path: PathBuf, keep: Keep) -> io::Result<Self> {
-        // Left by a process that had the same number long ago.
-        folders::remove_all(&path)?;
         DirBuilder::new().mode(0o700).create(&path)?;
         let handle = folders::open(&path)?;
         // Held until this process lets the folder go, or dies.
@@ -131,7 +146,16 @@ impl Drop for Folder {
 
 /// `ekiden-UID` below the folder for temporary files.
 pub(super) fn usual_root() -> PathBuf {
-    std::env::temp_dir().join(format!("ekiden-{}", geteuid().as_raw()))
+    root_below(&std::env::temp_dir())
+}
+
+/// Commands work in a folder of their own, where a relative path would lead elsewhere.
+fn root_below(folder: &Path) -> PathBuf {
+    std::path::absolute(folder).unwrap_or_else(|_| PathBuf::from("/tmp")).join(root_name())
+}
+
+fn root_name() -> String {
+    format!("ekiden-{}", geteuid().as_raw())
 }
 
 /// Removes the folders of attempts whose runner and supervisor died before they could do so. Folders of processes that live are
@@ -153,9 +177,10 @@ pub(super) fn remove_abandoned(root: &Path) -> io::Result<()> {
 /// Whether a name is one of those that [`Folder::make`] gives to folders that are not to be kept.
 fn is_of_attempt(name: &str) -> bool {
     let parts: Vec<&str> = name.split('-').collect();
-    let [task, token, process] = parts.as_slice() else { return false };
+    let [task, numbers @ ..] = parts.as_slice() else { return false };
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    task.len() == 16 && task.bytes().all(|byte| byte.is_ascii_hexdigit()) && is_number(token) && is_number(process)
+    let is_hash = task.len() == 16 && task.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash && numbers.len() == 3 && numbers.iter().all(|part| is_number(part))
 }
 
 /// Makes a folder that nobody else can change or put another in the place of, or refuses what is there.
@@ -250,13 +275,39 @@ mod tests {
     }
 
     /// X2: what a runner and its supervisor left behind when both died goes with the next start; what a living process has, what is to
+    /// S15: ids whose hashes are equal, and processes with one number, do not share a folder.
+    #[test]
+    fn attempts_with_one_name_have_folders_of_their_own() {
+        let root = tempfile::tempdir().unwrap();
+        let name = "00000000000000aa-1-17";
+        let first = Folder::make_as(root.path(), name, Keep::No).unwrap();
+        let taken = root.path().join(format!("{name}-{}", FOLDERS.load(Ordering::Relaxed)));
+        fs::create_dir(&taken).unwrap();
+        let second = Folder::make_as(root.path(), name, Keep::No).unwrap();
+        assert_ne!(first.path, second.path);
+        assert!(first.work().exists() && taken.exists(), "nothing of another attempt is removed");
+    }
+
+    /// Commands work in a folder of their own, where a relative path would lead elsewhere.
+    #[test]
+    fn the_usual_root_is_absolute() {
+        assert!(usual_root().is_absolute());
+        assert_eq!(root_below(Path::new("t")), std::env::current_dir().unwrap().join("t").join(root_name()));
+        assert_eq!(root_below(Path::new("")), Path::new("/tmp").join(root_name()));
+    }
+
     /// be kept and what is no folder of an attempt stays.
     #[test]
     fn folders_of_dead_runners_are_removed_and_others_stay() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
-        let names =
-            ["00000000000000aa-1-17", "00000000000000ab-1-17-kept", "00000000000000ac-1-17", "other", "0a-1-17"];
+        let names = [
+            "00000000000000aa-1-17-0",
+            "00000000000000ab-1-17-1-kept",
+            "00000000000000ac-1-17-2",
+            "other",
+            "0a-1-17-3",
+        ];
         let [dead, kept, alive, foreign, short] = names.map(at);
         for path in [&dead, &kept] {
             // As if its process had died: nothing of it is open any more.
