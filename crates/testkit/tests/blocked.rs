@@ -89,7 +89,7 @@ async fn load(seed: u64) {
 
 /// R16: a task whose attempt waits for a thread is not run a second time beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loads_on_blocked_threads_keep_every_law() {
+async fn random_loads_on_blocked_threads_keep_every_law() {
     for seed in seeds() {
         load(seed).await;
     }

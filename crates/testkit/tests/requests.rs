@@ -3,6 +3,7 @@
 //! holds. `EKIDEN_SEED` replays one seed.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,15 +144,15 @@ fn seeds(count: u64, mut run: impl AsyncFnMut(&mut Scene)) {
     let one = std::env::var("EKIDEN_SEED").ok().and_then(|seed| seed.parse().ok());
     let all = one.map_or((0..count).collect::<Vec<u64>>(), |seed| vec![seed]);
     for seed in all {
-        println!("seed {seed}");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(run(&mut Scene::new(seed)));
+        let scene = || runtime.block_on(run(&mut Scene::new(seed)));
+        assert!(catch_unwind(AssertUnwindSafe(scene)).is_ok(), "seed {seed}");
     }
 }
 
 /// R21, W8
 #[test]
-fn an_answered_enqueue_waits_for_all_of_its_parents() {
+fn random_enqueues_wait_for_all_of_their_parents() {
     seeds(30, async |scene| {
         let parents: Vec<String> = (0..scene.dice.below(40)).map(|number| format!("parent-{number:02}")).collect();
         for parent in &parents {
@@ -176,7 +177,7 @@ fn an_answered_enqueue_waits_for_all_of_its_parents() {
 
 /// R21
 #[test]
-fn a_bulk_command_reaches_what_was_there_and_nothing_that_came_later() {
+fn random_bulk_commands_reach_what_was_there_and_nothing_that_came_later() {
     seeds(30, async |scene| {
         let count = 1 + scene.dice.below(40);
         for number in 0..count {

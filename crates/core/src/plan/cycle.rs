@@ -59,11 +59,11 @@ pub(super) fn refuse_circles(
     Ok(())
 }
 
+/// A task that was reached, by the path to it, and what waits for it.
+type Waiters = (Vec<TaskId>, Vec<TaskId>);
+
 /// The same for each of a row; what must be read for them is asked for at once.
-fn all_waiters(
-    draft: &Draft<'_>,
-    reached: Vec<(Vec<TaskId>, Arc<Task>)>,
-) -> Result<Vec<(Vec<TaskId>, Vec<TaskId>)>, Stop> {
+fn all_waiters(draft: &Draft<'_>, reached: Vec<(Vec<TaskId>, Arc<Task>)>) -> Result<Vec<Waiters>, Stop> {
     let (mut row, mut needs): (Vec<_>, Vec<Need>) = (Vec::new(), Vec::new());
     for (path, task) in reached {
         match waiters(draft, &task.spec, Some(&task)) {

@@ -274,7 +274,6 @@ mod tests {
         assert!(!path.exists(), "what stood in its place is gone");
     }
 
-    /// X2: what a runner and its supervisor left behind when both died goes with the next start; what a living process has, what is to
     /// S15: ids whose hashes are equal, and processes with one number, do not share a folder.
     #[test]
     fn attempts_with_one_name_have_folders_of_their_own() {
@@ -296,6 +295,7 @@ mod tests {
         assert_eq!(root_below(Path::new("")), Path::new("/tmp").join(root_name()));
     }
 
+    /// X2: what a runner and its supervisor left behind when both died goes with the next start; what a living process has, what is to
     /// be kept and what is no folder of an attempt stays.
     #[test]
     fn folders_of_dead_runners_are_removed_and_others_stay() {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::LogError;
 use super::format::{self, SegmentHeader};
+use super::spares::NamedFile;
 use crate::disk::{Disk, DiskFile, DiskFolder, How, as_u64};
 
 /// A segment that is open for appending.
@@ -94,7 +95,7 @@ pub(super) fn activate(
     disk: &dyn Disk,
     folder: &Path,
     names: &dyn DiskFolder,
-    (from, file): (Name, Box<dyn DiskFile>),
+    (from, file): NamedFile,
     header: SegmentHeader,
 ) -> Result<Segment, LogError> {
     let (old, path) = (from.in_folder(folder), Name::Segment(header.first).in_folder(folder));

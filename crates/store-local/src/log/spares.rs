@@ -12,6 +12,9 @@ use super::error::LogError;
 use super::segment::{Closed, Name, Spare};
 use crate::disk::{self, Disk, DiskFile, DiskFolder, How};
 
+/// A file, and the name that it has.
+pub(super) type NamedFile = (Name, Box<dyn DiskFile>);
+
 /// The log's stock of files. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Spares {
@@ -103,7 +106,7 @@ impl Spares {
     }
 
     /// A file of one segment's length, open, made now if there is none.
-    pub(super) fn take(&self) -> Result<(Name, Box<dyn DiskFile>), LogError> {
+    pub(super) fn take(&self) -> Result<NamedFile, LogError> {
         let mut spare = self.take_any()?;
         match spare.open(&*self.shared.disk, &self.shared.folder) {
             Ok(()) => Ok((spare.name, spare.file.expect("it was opened"))),
@@ -130,7 +133,7 @@ impl Spares {
     }
 
     /// A file made to measure, for a batch that is larger than a segment.
-    pub(super) fn make(&self, bytes: u64) -> Result<(Name, Box<dyn DiskFile>), LogError> {
+    pub(super) fn make(&self, bytes: u64) -> Result<NamedFile, LogError> {
         let _work = self.shared.work.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.draft(bytes)?.ok_or_else(|| self.no_space())
     }
@@ -244,7 +247,7 @@ impl Shared {
     }
 
     /// A new file of this length, its blocks taken, written and synced; none if the disk is full.
-    fn draft(&self, bytes: u64) -> Result<Option<(Name, Box<dyn DiskFile>)>, LogError> {
+    fn draft(&self, bytes: u64) -> Result<Option<NamedFile>, LogError> {
         if self.shelf().is_disk_full {
             return Ok(None);
         }

@@ -146,7 +146,7 @@ pub async fn a_member_that_was_retried_is_judged_by_the_task_in_its_place(lab: L
 /// R18, R21
 pub async fn a_failed_member_is_kept_while_a_task_waits_for_its_group(lab: Lab) {
     let keep = Some(Keep::For(Millis::from_secs(1)));
-    let wishes = Wishes { keep: keep.clone(), keep_dead: keep, ..Wishes::default() };
+    let wishes = Wishes { keep, keep_dead: keep, ..Wishes::default() };
     lab.add(NewTask { wishes, ..member(&lab, "a") }).await;
     lab.add(member(&lab, "b")).await;
     lab.add(after(&lab, "then")).await;
